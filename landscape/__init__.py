@@ -1,0 +1,29 @@
+"""The loss as a function of a flat vector of parameters: models, data, losses, checkpoints."""
+
+from landscape.checkpoint import Checkpoint
+from landscape.datasets import DATASETS, Dataset, load_dataset, make_dataset
+from landscape.errors import FedscapeError
+from landscape.landscape import Evaluation, Landscape
+from landscape.models import MODELS, build_model
+from landscape.partition import Partition, make_partition
+from landscape.samples import Samples
+from landscape.space import ParameterSpace
+from landscape.version import __version__
+
+__all__ = [
+    "DATASETS",
+    "MODELS",
+    "Checkpoint",
+    "Dataset",
+    "Evaluation",
+    "FedscapeError",
+    "Landscape",
+    "ParameterSpace",
+    "Partition",
+    "Samples",
+    "__version__",
+    "build_model",
+    "load_dataset",
+    "make_dataset",
+    "make_partition",
+]

@@ -1,0 +1,58 @@
+"""What every command line shares: parsing with tyro, one sentence for a mistake, exit codes."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import re
+import sys
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from landscape.errors import FedscapeError
+
+T = TypeVar("T")
+
+EXIT_BAD_INPUT = 2
+EXIT_DIVERGED = 3
+EXIT_INTERRUPTED = 130
+
+
+def _sentence(box: str) -> str:
+    """The first paragraph inside tyro's error box, as one line."""
+    words: list[str] = []
+    for line in box.splitlines():
+        text = line.strip("│ ").rstrip()
+        if line.startswith("╭"):
+            continue
+        if not text or text.startswith(("─", "╰")):
+            break
+        words.append(text)
+    return re.sub(r"\s+", " ", " ".join(words))
+
+
+def parse(parser: Callable[[], T], program: str) -> T:
+    """Run a tyro parser; its error boxes become one sentence on stderr and exit code 2."""
+    stderr = io.StringIO()
+    try:
+        with contextlib.redirect_stderr(stderr):
+            return parser()
+    except SystemExit as exit_:
+        message = stderr.getvalue()
+        if exit_.code in (0, None) or not message:
+            sys.stderr.write(message)
+            raise
+        sentence = _sentence(message)
+        raise FedscapeError(f"{sentence or message.strip()} (see {program} --help)") from None
+
+
+def run(main: Callable[[], Any]) -> int:
+    """Run a command: its exit code, or 2 and one sentence for a mistake of input or environment."""
+    try:
+        return main() or 0
+    except FedscapeError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return EXIT_BAD_INPUT
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        return EXIT_INTERRUPTED

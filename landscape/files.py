@@ -1,0 +1,146 @@
+"""Writing files so that a kill or a full disk never spoils what was there before."""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Any
+
+import torch
+
+from landscape.errors import FedscapeError
+
+
+def _reason(error: OSError) -> str:
+    return error.strerror or str(error)
+
+
+def make_directory(path: str | Path) -> Path:
+    """Create a directory (and its parents) where it is missing.
+
+    Raises:
+        FedscapeError: it cannot be created.
+    """
+    path = Path(path)
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise FedscapeError(f"cannot create the directory {path}: {_reason(error)}") from error
+    return path
+
+
+@contextmanager
+def atomic_write(path: str | Path) -> Iterator[IO[bytes]]:
+    """A binary file that appears under ``path`` whole or not at all (temporary file + rename).
+
+    Raises:
+        FedscapeError: it cannot be written (no permission, disk full, ...); ``path`` is as before.
+    """
+    path = Path(path)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        with open(temporary, "wb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except OSError as error:
+        raise FedscapeError(f"cannot write {path}: {_reason(error)}") from error
+    finally:
+        temporary.unlink(missing_ok=True) if temporary.parent.is_dir() else None
+
+
+def append_line(path: str | Path, line: str) -> None:
+    """Append one line of text in a single write.
+
+    Raises:
+        FedscapeError: it cannot be written.
+    """
+    try:
+        with open(path, "a", encoding="utf-8") as file:
+            file.write(line + "\n")
+    except OSError as error:
+        raise FedscapeError(f"cannot write {path}: {_reason(error)}") from error
+
+
+def write_text(path: str | Path, text: str) -> None:
+    """Write a text file atomically (UTF-8)."""
+    with atomic_write(path) as file:
+        file.write(text.encode())
+
+
+def write_json(path: str | Path, value: Any) -> None:
+    """Write a value as indented JSON, atomically; not-a-number becomes ``null`` (JSON has none)."""
+    write_text(path, json.dumps(json_ready(value), indent=2, ensure_ascii=False) + "\n")
+
+
+def json_ready(value: Any) -> Any:
+    """The same value with tuples as lists, paths as text and non-finite numbers as ``None``."""
+    if isinstance(value, float):
+        return value if value == value and abs(value) != float("inf") else None
+    if isinstance(value, dict):
+        return {str(key): json_ready(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [json_ready(item) for item in value]
+    return str(value) if isinstance(value, Path) else value
+
+
+class _Recorder:
+    """A file that remembers the OSError torch's writer would otherwise swallow."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self.file, self.error = file, None
+
+    def write(self, data: Any) -> int:
+        try:
+            return self.file.write(data)
+        except OSError as error:
+            self.error = error
+            raise
+
+    def flush(self) -> None:
+        self.file.flush()
+
+
+def save_torch(path: str | Path, value: Any) -> None:
+    """``torch.save`` atomically.
+
+    Raises:
+        FedscapeError: it cannot be written; the file that was there before is whole.
+    """
+    with atomic_write(path) as file:
+        recorder = _Recorder(file)
+        try:
+            torch.save(value, recorder)
+        except RuntimeError:
+            if recorder.error is not None:
+                raise recorder.error from None
+            raise
+
+
+def load_torch(path: str | Path) -> Any:
+    """``torch.load(weights_only=True)`` on the CPU, its failures told in one sentence.
+
+    Raises:
+        FedscapeError: no such file, not a file of torch's, cut short, or one that would run code.
+    """
+    path = Path(path)
+    try:
+        return torch.load(path, map_location="cpu", weights_only=True)
+    except FileNotFoundError:
+        raise FedscapeError(f"there is no file {path}") from None
+    except OSError as error:
+        raise FedscapeError(f"cannot read {path}: {_reason(error)}") from error
+    except pickle.UnpicklingError as error:
+        if "Unsupported" in str(error) or "GLOBAL" in str(error):
+            raise FedscapeError(
+                f"{path} holds objects that would run code when loaded, and was not loaded: "
+                "only tensors and plain values are safe in a checkpoint"
+            ) from error
+        raise FedscapeError(f"{path} is not a checkpoint: torch cannot read it") from error
+    except (RuntimeError, EOFError, ValueError, KeyError, IndexError, UnicodeDecodeError, AttributeError) as error:
+        raise FedscapeError(f"{path} is not a checkpoint or was cut short: torch cannot read it") from error

@@ -1,0 +1,87 @@
+"""A module whose parameters are views into one flat vector."""
+
+from __future__ import annotations
+
+import copy
+
+import torch
+from torch import Tensor, nn
+
+from landscape.space import ParameterSpace
+
+
+class FlatModule:
+    """A private copy of a module that reads its trainable parameters from one vector ``buffer`` ([d]).
+
+    Flat arithmetic at a plain module's speed: no functional call, no copy per parameter.  The module
+    handed in is never touched.
+    """
+
+    def __init__(self, module: nn.Module, device: torch.device, dtype: torch.dtype) -> None:
+        self.module = copy.deepcopy(module).to(device=device, dtype=dtype)
+        self.space = ParameterSpace.of(self.module)
+        named = dict(self.module.named_parameters())
+        self.buffer = self.space.flatten(named)
+        self._parameters = [named[entry.name] for entry in self.space.entries]
+        for parameter, view in zip(self._parameters, self.space.unflatten(self.buffer).values(), strict=True):
+            parameter.data = view
+            parameter.grad = None
+
+    @property
+    def device(self) -> torch.device:
+        """Where the parameters live."""
+        return self.buffer.device
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The parameters' floating-point type."""
+        return self.buffer.dtype
+
+    def load(self, w: Tensor) -> None:
+        """Move the module to the point ``w`` ([d])."""
+        self.space.check(w)
+        with torch.no_grad():
+            self.buffer.copy_(w)
+
+    def gradients(self, loss: Tensor, *, create_graph: bool = False) -> list[Tensor]:
+        """The gradient of a scalar by each parameter tensor; zeros where it does not depend on one."""
+        if not loss.requires_grad:
+            return [torch.zeros_like(p) for p in self._parameters]
+        return list(
+            torch.autograd.grad(
+                loss, self._parameters, create_graph=create_graph, allow_unused=True, materialize_grads=True
+            )
+        )
+
+    def gradient(self, loss: Tensor) -> Tensor:
+        """The gradient of a scalar as a fresh vector ``[d]``."""
+        return _join(self.gradients(loss))
+
+    def hessian_vector_products(self, loss: Tensor, v: Tensor) -> Tensor:
+        """H v for each row of ``v`` ([k, d]) -> ``[k, d]``; the rows share one graph.
+
+        Reverse over reverse: differentiate the gradient, which is right on every layer that has a double
+        backward (forward-over-reverse compositions are silently wrong on some normalisation layers).
+        """
+        gradients = self.gradients(loss, create_graph=True)
+        # A gradient without a graph is constant: it adds nothing to H v.
+        live = [i for i, g in enumerate(gradients) if g.requires_grad]
+        if not live:
+            return torch.zeros_like(v)
+        rows = []
+        for k, row in enumerate(v):
+            parts = [p.view(e.shape) for p, e in zip(row.split(self.space.sizes), self.space.entries, strict=True)]
+            products = torch.autograd.grad(
+                [gradients[i] for i in live],
+                self._parameters,
+                [parts[i] for i in live],
+                retain_graph=k < len(v) - 1,
+                allow_unused=True,
+                materialize_grads=True,
+            )
+            rows.append(_join(products))
+        return torch.stack(rows)
+
+
+def _join(tensors: list[Tensor] | tuple[Tensor, ...]) -> Tensor:
+    return torch.cat([tensor.reshape(-1) for tensor in tensors])

@@ -1,0 +1,125 @@
+"""Image files as published: CIFAR's pickles, MNIST's idx files, NumPy archives.
+
+Each reader checks what it reads, because data files come from elsewhere, and none of them runs code.
+"""
+
+from __future__ import annotations
+
+import gzip
+import io
+import pickle
+import struct
+import zipfile
+import zlib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from landscape.errors import FedscapeError
+
+Images = np.ndarray
+Labels = np.ndarray
+
+_SAFE = {
+    ("numpy.core.multiarray", "_reconstruct"),
+    ("numpy._core.multiarray", "_reconstruct"),
+    ("numpy", "ndarray"),
+    ("numpy", "dtype"),
+    ("_codecs", "encode"),
+}
+
+
+class _ArraysOnly(pickle.Unpickler):
+    """Unpickles containers, numbers, text and NumPy arrays; refuses everything that could run code."""
+
+    def find_class(self, module: str, name: str) -> Any:
+        if (module, name) not in _SAFE:
+            raise pickle.UnpicklingError(f"it names {module}.{name}, which is no array")
+        return super().find_class(module, name)
+
+
+def _bytes(path: Path) -> bytes:
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise FedscapeError(f"cannot read {path}: {error.strerror}") from error
+    return data
+
+
+def read_cifar(path: Path, label_key: str) -> tuple[Images, Labels]:
+    """One of CIFAR's pickles -> images uint8 [n, 3, 32, 32], labels int64 [n].
+
+    Args:
+        path: a file such as ``data_batch_1`` or ``train``.
+        label_key: ``labels`` (CIFAR-10) or ``fine_labels`` (CIFAR-100).
+
+    Raises:
+        FedscapeError: the file is missing, cut short, holds code, or is not CIFAR's.
+    """
+    try:
+        record = _ArraysOnly(io.BytesIO(_bytes(path)), encoding="latin1").load()
+        images, labels = np.asarray(record["data"]), np.asarray(record[label_key], dtype=np.int64)
+    except FedscapeError:
+        raise
+    except Exception as error:  # a damaged pickle can raise almost anything
+        raise FedscapeError(f"{path} is not a CIFAR batch or is damaged: {error!r}") from error
+    if images.dtype != np.uint8 or images.shape != (len(labels), 3072):
+        raise FedscapeError(
+            f"{path} is not a CIFAR batch: its data are {images.dtype} {images.shape} for {len(labels)} labels, "
+            "expected uint8 (n, 3072)"
+        )
+    return images.reshape(-1, 3, 32, 32), labels
+
+
+_IDX_TYPES = {8: np.dtype(">u1"), 9: np.dtype(">i1"), 11: np.dtype(">i2"), 12: np.dtype(">i4")}
+
+
+def read_idx(path: Path) -> np.ndarray:
+    """An idx file (MNIST's format, ``.gz`` or plain; the plain one is taken where both exist).
+
+    Layout: two zero bytes, a type code, the number of dimensions, each dimension as big-endian uint32,
+    then the values.
+
+    Raises:
+        FedscapeError: the file is missing, cut short, or no idx file.
+    """
+    zipped = path.with_name(path.name + ".gz")
+    if not path.exists() and zipped.exists():
+        path = zipped
+    raw = _bytes(path)
+    if path.suffix == ".gz":
+        try:
+            raw = gzip.decompress(raw)
+        except (OSError, EOFError, zlib.error) as error:
+            raise FedscapeError(f"{path} is damaged: {error}") from error
+    if len(raw) < 4 or raw[:2] != b"\0\0" or raw[2] not in _IDX_TYPES or len(raw) < 4 + 4 * raw[3]:
+        raise FedscapeError(f"{path} is not an idx file: its first bytes are {raw[:4].hex()}")
+    dtype, dimensions = _IDX_TYPES[raw[2]], raw[3]
+    shape = struct.unpack(f">{dimensions}I", raw[4 : 4 + 4 * dimensions])
+    body = raw[4 + 4 * dimensions :]
+    expected = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
+    if len(body) != expected:
+        raise FedscapeError(f"{path} is cut short or damaged: {len(body)} bytes of values, expected {expected}")
+    return np.frombuffer(body, dtype).reshape(shape)
+
+
+def read_npz(path: Path) -> dict[str, np.ndarray]:
+    """A NumPy archive with ``x_train``, ``y_train``, ``x_test``, ``y_test``.
+
+    Raises:
+        FedscapeError: the file is missing or damaged, or an array is missing.
+    """
+    names = ("x_train", "y_train", "x_test", "y_test")
+    try:
+        with np.load(path, allow_pickle=False) as archive:
+            missing = [name for name in names if name not in archive]
+            if missing:
+                raise FedscapeError(f"{path} lacks {', '.join(missing)}: it must hold {', '.join(names)}")
+            return {name: archive[name] for name in names}
+    except FedscapeError:
+        raise
+    except FileNotFoundError:
+        raise FedscapeError(f"there is no file {path}") from None
+    except (OSError, ValueError, TypeError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+        raise FedscapeError(f"{path} is not a NumPy archive of plain arrays or is damaged: {error}") from error

@@ -1,0 +1,75 @@
+"""Things by name: models, data sets, algorithms, and the user's own as ``package.module:callable``."""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+from collections.abc import Callable, Iterator
+from typing import Generic, TypeVar
+
+from landscape.errors import FedscapeError
+
+T = TypeVar("T")
+
+
+def unknown_name(kind: str, name: str, known: list[str]) -> FedscapeError:
+    """The error for a name that is not known, with the nearest names that are."""
+    near = difflib.get_close_matches(name, known, n=1)
+    hint = f"did you mean '{near[0]}'? " if near else ""
+    return FedscapeError(f"unknown {kind} '{name}': {hint}known are {', '.join(known)}")
+
+
+class Registry(Generic[T]):
+    """A table of named things of one kind.
+
+    A name with a colon, ``package.module:callable``, is imported.  Names that come out of a file
+    (a checkpoint from a stranger) must be looked up with ``imports=False``: importing and calling
+    what a file names would run code of the file's choice.
+    """
+
+    def __init__(self, kind: str) -> None:
+        self.kind = kind
+        self._table: dict[str, T] = {}
+
+    def register(self, name: str) -> Callable[[T], T]:
+        """Decorator: make the decorated thing known as ``name``."""
+
+        def put(thing: T) -> T:
+            self._table[name] = thing
+            return thing
+
+        return put
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._table)
+
+    def items(self) -> list[tuple[str, T]]:
+        """The pairs (name, thing), in order of registration."""
+        return list(self._table.items())
+
+    def get(self, name: str, *, imports: bool = True) -> T:
+        """The thing called ``name``.
+
+        Raises:
+            FedscapeError: the name is unknown, or has a colon and cannot (or may not) be imported.
+        """
+        if name in self._table:
+            return self._table[name]
+        if ":" in name:
+            if not imports:
+                raise FedscapeError(
+                    f"the file names the {self.kind} '{name}', which would import and run code: "
+                    f"if you trust it, give the same --{self.kind.split()[0]} yourself"
+                )
+            return self._import(name)
+        raise unknown_name(self.kind, name, [*self._table, "package.module:callable"])
+
+    def _import(self, name: str) -> T:
+        module_name, _, attribute = name.partition(":")
+        try:
+            thing = getattr(importlib.import_module(module_name), attribute)
+        except (ImportError, AttributeError, ValueError) as error:
+            raise FedscapeError(f"cannot import the {self.kind} '{name}': {error}") from error
+        if not callable(thing):
+            raise FedscapeError(f"the {self.kind} '{name}' is not callable")
+        return thing

@@ -1,0 +1,18 @@
+"""The distribution's version, and those of what a result depends on."""
+
+import platform
+
+__version__ = "0.1.0"
+
+
+def versions() -> dict[str, str]:
+    """Versions recorded in every checkpoint and result, by package name."""
+    import numpy
+    import torch
+
+    return {
+        "fedscape": __version__,
+        "torch": str(torch.__version__),
+        "numpy": numpy.__version__,
+        "python": platform.python_version(),
+    }
