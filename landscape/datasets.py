@@ -120,7 +120,7 @@ def _column(values: list[float], shape: tuple[int, ...]) -> Tensor:
 
 @DATASETS.register("digits")
 def digits(folder: Path | None = None) -> Dataset:
-    """scikit-learn's 8x8 handwritten digits, embedded: 1,437 training and 360 test images, 10 classes.
+    """scikit-learn's 8x8 handwritten digits, embedded: 1,442 training and 355 test images, 10 classes.
 
     The split is fixed: of each class every fifth image in file order is a test image.
     """

@@ -41,7 +41,7 @@ def resolve_dtype(name: str | torch.dtype) -> torch.dtype:
         FedscapeError: any other name.
     """
     dtype = DTYPES.get(name) if isinstance(name, str) else name
-    if dtype not in DTYPES.values():
+    if dtype is None or dtype not in DTYPES.values():
         raise FedscapeError(f"unknown dtype '{name}': give float32 or float64")
     return dtype
 

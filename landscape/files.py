@@ -6,9 +6,9 @@ import json
 import os
 import pickle
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, cast
 
 import torch
 
@@ -51,7 +51,8 @@ def atomic_write(path: str | Path) -> Iterator[IO[bytes]]:
     except OSError as error:
         raise FedscapeError(f"cannot write {path}: {_reason(error)}") from error
     finally:
-        temporary.unlink(missing_ok=True) if temporary.parent.is_dir() else None
+        with suppress(OSError):  # the folder itself may be what is missing
+            temporary.unlink(missing_ok=True)
 
 
 def append_line(path: str | Path, line: str) -> None:
@@ -93,7 +94,8 @@ class _Recorder:
     """A file that remembers the OSError torch's writer would otherwise swallow."""
 
     def __init__(self, file: IO[bytes]) -> None:
-        self.file, self.error = file, None
+        self.file = file
+        self.error: OSError | None = None
 
     def write(self, data: Any) -> int:
         try:
@@ -115,7 +117,7 @@ def save_torch(path: str | Path, value: Any) -> None:
     with atomic_write(path) as file:
         recorder = _Recorder(file)
         try:
-            torch.save(value, recorder)
+            torch.save(value, cast("IO[bytes]", recorder))
         except RuntimeError:
             if recorder.error is not None:
                 raise recorder.error from None

@@ -48,7 +48,8 @@ class Partition:
             FedscapeError: it cannot be written.
         """
         with atomic_write(path) as file:
-            np.savez(file, **{f"client_{i:05d}": indices for i, indices in enumerate(self.clients)})
+            arrays = {f"client_{i:05d}": indices for i, indices in enumerate(self.clients)}
+            np.savez(file, allow_pickle=False, **arrays)
 
     @classmethod
     def load(cls, path: str | Path) -> Partition:

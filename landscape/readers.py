@@ -72,7 +72,12 @@ def read_cifar(path: Path, label_key: str) -> tuple[Images, Labels]:
     return images.reshape(-1, 3, 32, 32), labels
 
 
-_IDX_TYPES = {8: np.dtype(">u1"), 9: np.dtype(">i1"), 11: np.dtype(">i2"), 12: np.dtype(">i4")}
+_IDX_TYPES: dict[int, np.dtype[Any]] = {
+    8: np.dtype(">u1"),
+    9: np.dtype(">i1"),
+    11: np.dtype(">i2"),
+    12: np.dtype(">i4"),
+}
 
 
 def read_idx(path: Path) -> np.ndarray:
