@@ -82,8 +82,8 @@ class Checkpoint:
         for name, kind in _TYPES.items():
             if not isinstance(contents.get(name), kind):
                 raise FedscapeError(f"{path} is not a whole checkpoint: '{name}' is missing or of the wrong type")
-        for group in ("parameters", "buffers", "clients"):
-            if not all(isinstance(value, Tensor) for value in contents[group].values()):
+        for group, key in (("parameters", str), ("buffers", str), ("clients", int)):
+            if not all(isinstance(k, key) and isinstance(v, Tensor) for k, v in contents[group].items()):
                 raise FedscapeError(f"{path} is not a whole checkpoint: '{group}' holds something that is no tensor")
         return cls(**{name: contents[name] for name in _TYPES}, path=Path(path))
 
@@ -92,13 +92,13 @@ class Checkpoint:
         """Load a checkpoint, build its model and check that every number is finite.
 
         Raises:
-            FedscapeError: as :meth:`load` and :meth:`build_model`, or a parameter is not finite.
+            FedscapeError: as :meth:`load` and :meth:`build_model`, or a parameter or buffer is not finite.
         """
         checkpoint = cls.load(path)
         checkpoint.build_model()
-        for name, tensor in checkpoint.parameters.items():
+        for name, tensor in {**checkpoint.parameters, **checkpoint.buffers}.items():
             if not tensor.isfinite().all():
-                raise FedscapeError(f"{path}: the parameter '{name}' holds values that are not finite")
+                raise FedscapeError(f"{path}: '{name}' holds values that are not finite")
         return checkpoint
 
     def build_model(self, name: str | None = None) -> nn.Module:
@@ -116,8 +116,8 @@ class Checkpoint:
         except TypeError as error:
             raise FedscapeError(f"{self._where}: the model '{own}' is not described fully: {error}") from error
         dtypes = {tensor.dtype for tensor in self.parameters.values()}
-        if len(dtypes) == 1:
-            module.to(dtypes.pop())
+        if len(dtypes) == 1 and (dtype := dtypes.pop()).is_floating_point:
+            module.to(dtype)
         state = {**self.parameters, **self.buffers}
         wanted = module.state_dict()
         differing = [
@@ -155,6 +155,9 @@ class Checkpoint:
         recipe = self.data.get("partition")
         if not isinstance(recipe, dict):
             raise FedscapeError(f"{self._where}: the checkpoint has no partition, so it knows no clients")
+        fields_ = {"spec": str, "clients": int, "digest": str}
+        if not all(isinstance(recipe.get(k), kind) for k, kind in fields_.items()) or "seed" not in self.data:
+            raise FedscapeError(f"{self._where}: the checkpoint does not say how its partition was drawn")
         beside = [p / "partition.npz" for p in (self.path.parent, self.path.parent.parent)] if self.path else []
         for file in beside:
             if file.is_file() and (found := Partition.load(file)).digest() == recipe["digest"]:

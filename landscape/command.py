@@ -42,8 +42,10 @@ def parse(parser: Callable[[], T], program: str) -> T:
         if exit_.code in (0, None) or not message:
             sys.stderr.write(message)
             raise
-        sentence = _sentence(message)
-        raise FedscapeError(f"{sentence or message.strip()} (see {program} --help)") from None
+        sentence = _sentence(message) or message.strip()
+        # A dataclass that refused its own values has said all there is to say.
+        own = re.sub(r"^Error parsing __tyro-dummy-inner__\S*: ", "", sentence)
+        raise FedscapeError(own if own != sentence else f"{sentence} (see {program} --help)") from None
 
 
 def run(main: Callable[[], Any]) -> int:

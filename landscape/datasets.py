@@ -95,7 +95,9 @@ def make_dataset(
         raise FedscapeError(f"{name}: training inputs are {x.shape[1:]}, test inputs {test[0].shape[1:]}")
     count = classes if classes is not None else int(y.max(initial=0)) + 1
     for part, labels in (("training", y), ("test", test[1])):
-        if labels.ndim != 1 or (len(labels) and not 0 <= int(labels.min()) <= int(labels.max()) < count):
+        if not len(labels):
+            raise FedscapeError(f"{name}: there are no {part} samples")
+        if labels.ndim != 1 or not 0 <= int(labels.min()) <= int(labels.max()) < count:
             raise FedscapeError(f"{name}: {part} labels must be one number from 0 to {count - 1} a sample")
     if mean is None or std is None:
         axes = (0, *range(2, x.ndim))
@@ -187,8 +189,11 @@ def fashion_mnist(data_dir: Path | None) -> Dataset:
     for prefix in ("train", "t10k"):
         images = read_idx(folder / f"{prefix}-images-idx3-ubyte")
         labels = read_idx(folder / f"{prefix}-labels-idx1-ubyte")
-        if images.ndim != 3 or len(images) != len(labels):
-            raise FedscapeError(f"{folder}: {prefix} images are {images.shape} for {len(labels)} labels")
+        if images.dtype != np.uint8 or images.ndim != 3 or labels.shape != images.shape[:1]:
+            raise FedscapeError(
+                f"{folder}: {prefix} images are {images.dtype} {images.shape} for labels {labels.shape}, "
+                "expected uint8 (n, height, width) for (n,)"
+            )
         parts.append((images[:, None].copy(), labels.astype(np.int64)))
     return make_dataset("fashion_mnist", parts[0], parts[1], classes=10, mean=[255 * 0.2860], std=[255 * 0.3530])
 
@@ -198,8 +203,12 @@ def _npz(path: Path) -> Dataset:
     arrays = read_npz(path)
 
     def channels_first(x: np.ndarray) -> np.ndarray:
+        if x.dtype.kind not in "buif":
+            raise FedscapeError(f"{path}: inputs are {x.dtype}, they must be numbers")
         if x.dtype != np.uint8:
             x = x.astype(np.float32)
+            if not np.isfinite(x).all():
+                raise FedscapeError(f"{path}: inputs hold values that are not finite")
         if x.ndim == 3:
             return x[:, None]
         if x.ndim == 4 and x.shape[3] in (1, 3, 4):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pickle
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -132,17 +133,18 @@ def load_torch(path: str | Path) -> Any:
     """
     path = Path(path)
     try:
-        return torch.load(path, map_location="cpu", weights_only=True)
+        file = open(path, "rb")
     except FileNotFoundError:
         raise FedscapeError(f"there is no file {path}") from None
     except OSError as error:
         raise FedscapeError(f"cannot read {path}: {_reason(error)}") from error
-    except pickle.UnpicklingError as error:
-        if "Unsupported" in str(error) or "GLOBAL" in str(error):
-            raise FedscapeError(
-                f"{path} holds objects that would run code when loaded, and was not loaded: "
-                "only tensors and plain values are safe in a checkpoint"
-            ) from error
-        raise FedscapeError(f"{path} is not a checkpoint: torch cannot read it") from error
-    except (RuntimeError, EOFError, ValueError, KeyError, IndexError, UnicodeDecodeError, AttributeError) as error:
-        raise FedscapeError(f"{path} is not a checkpoint or was cut short: torch cannot read it") from error
+    with file, warnings.catch_warnings(action="ignore"):
+        try:
+            return torch.load(file, map_location="cpu", weights_only=True)
+        except Exception as error:  # a damaged file can raise almost anything
+            if isinstance(error, pickle.UnpicklingError) and "GLOBAL" in str(error):
+                raise FedscapeError(
+                    f"{path} holds objects that would run code when loaded, and was not loaded: "
+                    "only tensors and plain values are safe in a checkpoint"
+                ) from error
+            raise FedscapeError(f"{path} is not a checkpoint or was cut short: torch cannot read it") from error

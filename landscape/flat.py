@@ -7,6 +7,7 @@ import copy
 import torch
 from torch import Tensor, nn
 
+from landscape.errors import FedscapeError
 from landscape.space import ParameterSpace
 
 
@@ -38,8 +39,13 @@ class FlatModule:
         return self.buffer.dtype
 
     def load(self, w: Tensor) -> None:
-        """Move the module to the point ``w`` ([d])."""
-        self.space.check(w)
+        """Move the module to the point ``w`` ([d]).
+
+        Raises:
+            FedscapeError: it has another shape.
+        """
+        if w.shape != self.buffer.shape:
+            raise FedscapeError(f"a point is one vector of {self.space.dimension} parameters, not {tuple(w.shape)}")
         with torch.no_grad():
             self.buffer.copy_(w)
 
@@ -66,7 +72,7 @@ class FlatModule:
         gradients = self.gradients(loss, create_graph=True)
         # A gradient without a graph is constant: it adds nothing to H v.
         live = [i for i, g in enumerate(gradients) if g.requires_grad]
-        if not live:
+        if not live or not len(v):
             return torch.zeros_like(v)
         rows = []
         for k, row in enumerate(v):

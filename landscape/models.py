@@ -33,9 +33,14 @@ def build_model(
     builder = MODELS.get(name, imports=imports)
     with global_seed(seed, "initialisation"):
         try:
-            return builder(input_shape=tuple(input_shape), classes=classes, **kwargs)
-        except TypeError as error:
-            raise FedscapeError(f"the model '{name}' cannot be built: {error}") from error
+            model = builder(input_shape=tuple(input_shape), classes=classes, **kwargs)
+        except FedscapeError:
+            raise
+        except (TypeError, ValueError, RuntimeError) as error:
+            raise FedscapeError(f"the model '{name}' cannot be built: {str(error).partition(chr(10))[0]}") from error
+    if not isinstance(model, nn.Module):
+        raise FedscapeError(f"the model '{name}' returned {type(model).__name__}, not a torch.nn.Module")
+    return model
 
 
 def _image_shape(name: str, shape: Sequence[int], smallest: int) -> tuple[int, int, int]:

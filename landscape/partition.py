@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import zipfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -60,10 +59,11 @@ class Partition:
         """
         try:
             with np.load(path, allow_pickle=False) as archive:
-                return cls(tuple(archive[name].astype(np.int64) for name in sorted(archive.files)))
+                names = sorted(archive.files, key=lambda name: (len(name), name))
+                return cls(tuple(archive[name].astype(np.int64) for name in names))
         except FileNotFoundError:
             raise FedscapeError(f"there is no file {path}") from None
-        except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
+        except Exception as error:  # a damaged archive can raise almost anything
             raise FedscapeError(f"{path} is not a partition or is damaged: {error}") from error
 
 
@@ -75,6 +75,10 @@ def _sizes(samples: int, clients: int) -> np.ndarray:
 def iid(labels: np.ndarray, clients: int, random: np.random.Generator) -> list[np.ndarray]:
     """A random split into parts whose sizes differ by at most one; every sample is used once."""
     return np.split(random.permutation(len(labels)), np.cumsum(_sizes(len(labels), clients))[:-1])
+
+
+_SMALLEST = np.finfo(np.float64).tiny
+"""Below this a total of ratios has too few bits for a draw in proportion to them."""
 
 
 def dirichlet(labels: np.ndarray, clients: int, random: np.random.Generator, alpha: float) -> list[np.ndarray]:
@@ -97,7 +101,7 @@ def dirichlet(labels: np.ndarray, clients: int, random: np.random.Generator, alp
         place = int(random.integers(len(open_clients)))
         client = open_clients[place]
         mass = cumulated[client]
-        if not mass[-1] > 0:
+        if not mass[-1] >= _SMALLEST:
             mass = np.cumsum(left)
         c = int(np.searchsorted(mass, random.random() * mass[-1], side="right"))
         parts[client].append(pools[c].pop())

@@ -16,7 +16,8 @@ import torch
 
 def stream_seed(seed: int, *purpose: str | int) -> int:
     """A 63-bit seed for one purpose, e.g. ``stream_seed(0, "batches", round, client)``."""
-    digest = hashlib.sha256(repr((int(seed), *purpose)).encode()).digest()
+    parts = [part if isinstance(part, str) else int(part) for part in (int(seed), *purpose)]  # NumPy's integers too
+    digest = hashlib.sha256(repr(tuple(parts)).encode()).digest()
     return int.from_bytes(digest[:8], "big") >> 1
 
 

@@ -68,7 +68,7 @@ class Registry(Generic[T]):
         module_name, _, attribute = name.partition(":")
         try:
             thing = getattr(importlib.import_module(module_name), attribute)
-        except (ImportError, AttributeError, ValueError) as error:
+        except (ImportError, AttributeError, ValueError, TypeError) as error:
             raise FedscapeError(f"cannot import the {self.kind} '{name}': {error}") from error
         if not callable(thing):
             raise FedscapeError(f"the {self.kind} '{name}' is not callable")

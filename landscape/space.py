@@ -53,6 +53,7 @@ class ParameterSpace:
         self.entries = tuple(entries)
         self.sizes = [entry.stop - entry.start for entry in self.entries]
         self.dimension = sum(self.sizes)
+        self._masks: dict[tuple[tuple[Kind, ...], torch.device], Tensor] = {}
 
     @classmethod
     def of(cls, module: nn.Module) -> ParameterSpace:
@@ -133,6 +134,9 @@ class ParameterSpace:
                 yield entry, w[entry.start : entry.stop].view(entry.shape[0], -1)
 
     def mask(self, *kinds: Kind, device: torch.device | str = "cpu") -> Tensor:
-        """A boolean vector ``[d]``: which coordinates belong to parameters of these kinds."""
-        chosen = torch.tensor([entry.kind in kinds for entry in self.entries])
-        return chosen.repeat_interleave(torch.tensor(self.sizes)).to(device)
+        """A boolean vector ``[d]``: which coordinates belong to parameters of these kinds (kept, do not write)."""
+        key = kinds, torch.device(device)
+        if key not in self._masks:
+            chosen = torch.tensor([entry.kind in kinds for entry in self.entries])
+            self._masks[key] = chosen.repeat_interleave(torch.tensor(self.sizes)).to(device)
+        return self._masks[key]

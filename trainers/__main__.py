@@ -1,0 +1,107 @@
+"""``python -m trainers ALGORITHM ...``: train and write a run directory."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+
+from landscape.command import EXIT_DIVERGED, parse, run
+from landscape.errors import FedscapeError
+from landscape.registry import unknown_name
+from trainers.algorithm import Algorithm
+from trainers.algorithms import ALGORITHMS, algorithm_name
+from trainers.run import Run, train
+from trainers.settings import Settings
+
+PROGRAM = "python -m trainers"
+
+
+@dataclass(frozen=True)
+class Output:
+    """Where the run goes."""
+
+    out: Annotated[Path | None, tyro.conf.arg(metavar="DIR", help_behavior_hint="(default: runs/ALGORITHM)")] = None
+    """run directory"""
+    resume: bool = False
+    """continue the run in --out after a kill, or add rounds to it; starts it where there is none"""
+    quiet: bool = False
+    """no progress bar"""
+
+
+@dataclass(frozen=True)
+class Command:
+    """A parsed command line."""
+
+    algorithm: Algorithm
+    settings: Settings
+    output: Output
+
+
+def _subcommand(kind: type[Algorithm]) -> Callable[..., Command]:
+    def command(algorithm: Algorithm, settings: Settings, output: Output) -> Command:
+        return Command(algorithm, settings, output)
+
+    command.__annotations__ = {"algorithm": kind, "settings": Settings, "output": Output, "return": Command}
+    command.__doc__ = f"{(kind.__doc__ or '').splitlines()[0]} ({kind.paper})"
+    return command
+
+
+def read(arguments: Sequence[str]) -> Command:
+    """Parse a command line.
+
+    Raises:
+        FedscapeError: it makes no sense; SystemExit after ``--help``.
+    """
+    names = list(ALGORITHMS)
+    if not arguments:
+        raise FedscapeError(f"give an algorithm, one of {', '.join(names)} (see {PROGRAM} --help)")
+    if not arguments[0].startswith("-") and arguments[0] not in names:
+        raise unknown_name("algorithm", arguments[0], names)
+    subcommands = {name: _subcommand(kind) for name, kind in ALGORITHMS.items()}
+    return parse(
+        lambda: tyro.extras.subcommand_cli_from_dict(
+            subcommands,
+            prog=PROGRAM,
+            description="Train a model with a federated algorithm and write checkpoints to a run directory.\n\n"
+            f"{PROGRAM} ALGORITHM --help shows the algorithm's own hyper-parameters and all settings.",
+            args=arguments,
+            config=(tyro.conf.OmitArgPrefixes, tyro.conf.FlagCreatePairsOff),
+        ),
+        PROGRAM,
+    )
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Parse, train, say where the checkpoint is; 0, or 3 where the run diverged."""
+    command = read(sys.argv[1:] if arguments is None else arguments)
+    name = algorithm_name(command.algorithm)
+    out = command.output.out or Path("runs") / name
+    result = train(
+        command.algorithm, command.settings, out=out, resume=command.output.resume, progress=not command.output.quiet
+    )
+    print(_summary(name, result, command.settings.rounds))
+    return EXIT_DIVERGED if result.status == "diverged" else 0
+
+
+def _summary(name: str, result: Run, rounds: int) -> str:
+    if result.status == "diverged":
+        return (
+            f"{name} diverged in round {len(result.metrics) + 1}: the model is no longer finite; "
+            f"the last good one is {result.checkpoint} (try a smaller --lr)"
+        )
+    if not result.metrics:
+        return f"initial model of {name}: {result.checkpoint}"
+    last = result.metrics[-1]
+    return (
+        f"{name}, {last['round']} rounds: train loss {last['train_loss']:.4f}, test loss {last['test_loss']:.4f}, "
+        f"test accuracy {last['test_accuracy']:.2%}\ncheckpoint: {result.checkpoint}"
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(run(main))

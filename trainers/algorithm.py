@@ -1,0 +1,125 @@
+"""What an algorithm is: hyper-parameters and a few lines of arithmetic on flat vectors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from types import SimpleNamespace
+from typing import Any, ClassVar, Literal
+
+import torch
+from torch import Tensor
+
+from landscape.errors import FedscapeError
+from trainers.ascent import Ascent
+
+Gradient = Callable[[Tensor], Tensor]
+"""The mini-batch gradient as a function of the point, [..., d] -> [..., d]; every call of one step sees the
+same mini-batch.  Where the run has an ascent part, this is already the gradient at the perturbed point."""
+
+Weighting = Literal["samples", "uniform"]
+
+
+class State(SimpleNamespace):
+    """Named tensors: what a server holds, what a client keeps between rounds, what one sends the other."""
+
+    @classmethod
+    def of(cls, tensors: dict[str, Tensor]) -> State:
+        """A state with these tensors (not copied)."""
+        return cls(**tensors)
+
+    def tensors(self) -> dict[str, Tensor]:
+        """The tensors by name (not copied)."""
+        return dict(vars(self))
+
+    def nbytes(self) -> int:
+        """The bytes these tensors take on the wire."""
+        return sum(tensor.nbytes for tensor in vars(self).values())
+
+
+@dataclass(frozen=True)
+class Round:
+    """One communication round as everybody sees it.
+
+    Attributes:
+        number: 1 for the first.
+        lr: the local rate η of this round.
+        participation: p = |S|/N, sampled clients over all clients.
+    """
+
+    number: int
+    lr: float
+    participation: float
+
+
+class Mean(State):
+    """The mean of each uploaded tensor over the sampled clients, in the run's weighting.
+
+    ``uniform`` holds the unweighted means of the same tensors, for state that is defined as a plain mean
+    over clients whatever the weighting of the models.
+    """
+
+    uniform: State
+
+
+@dataclass(frozen=True)
+class Algorithm:
+    """A federated algorithm.  A subclass adds its hyper-parameters as fields and overrides what differs.
+
+    The tensors are flat: ``w`` is [d], or [S, d] where an executor advances S clients together; write
+    elementwise arithmetic and norms over the last axis (:func:`unit`), and the same text serves both.
+    Client and server states may be assigned to, never changed in place.
+    """
+
+    paper: ClassVar[str]
+    """Authors, venue and year, and which algorithm or equation of theirs is followed."""
+    weighting: ClassVar[Weighting] = "samples"
+    """How the source weighs clients' models in the mean."""
+
+    @property
+    def ascent(self) -> Ascent | None:
+        """The ascent part that belongs to the algorithm, if one does."""
+        return None
+
+    def client_state(self, w: Tensor) -> dict[str, Tensor]:
+        """What a client keeps between rounds, as it is before its first; ``w`` is the initial model."""
+        return {}
+
+    def server_state(self, w: Tensor) -> dict[str, Tensor]:
+        """What the server keeps beside the model ``w``."""
+        return {}
+
+    def broadcast(self, server: State) -> dict[str, Tensor]:
+        """What a sampled client receives: the model and all of the server's state unless overridden."""
+        return server.tensors()
+
+    def direction(self, w: Tensor, gradient: Gradient, client: State, server: State, round: Round) -> Tensor:
+        """The descent direction of one local step at ``w``; ``server`` is what the client received."""
+        return gradient(w)
+
+    def upload(self, w: Tensor, client: State, server: State, round: Round, steps: int) -> dict[str, Tensor]:
+        """What a client sends after ``steps`` local steps that ended at ``w``; updates the client's state."""
+        return {"delta": w - server.w}
+
+    def server_step(self, server: State, mean: Mean, round: Round) -> None:
+        """Update the server's model and state from the means of what the clients sent."""
+        server.w = server.w + mean.delta
+
+    def hyper_parameters(self) -> dict[str, Any]:
+        """The fields by name."""
+        return asdict(self)
+
+    def require(self, condition: bool, rule: str) -> None:
+        """Refuse hyper-parameters that make no sense, in a ``__post_init__``.
+
+        Raises:
+            FedscapeError: the condition does not hold.
+        """
+        if not condition:
+            values = ", ".join(f"{name}={value}" for name, value in self.hyper_parameters().items())
+            raise FedscapeError(f"{type(self).__name__} needs {rule}, not {values}")
+
+
+def unit(v: Tensor) -> Tensor:
+    """v/‖v‖ over the last axis; a zero vector stays zero."""
+    return v / v.norm(dim=-1, keepdim=True).clamp_min(torch.finfo(v.dtype).tiny)

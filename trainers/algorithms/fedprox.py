@@ -1,0 +1,28 @@
+"""FedAvg with a proximal term."""
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from trainers.algorithm import Algorithm, Gradient, Round, State
+
+
+@dataclass(frozen=True)
+class FedProx(Algorithm):
+    """Local SGD on the loss + (μ/2)‖w − w^t‖², which holds clients near the server's model.
+
+    Client: w ← w − η (g + μ(w − w^t)).  Server: w ← ‹w_i›.
+    Traffic per sampled client: one model down, one up.
+    """
+
+    paper = "Li et al., MLSys 2020, Algorithm 2"
+
+    mu: float = 0.01
+    """μ, weight of the proximal term; 0 is FedAvg"""
+
+    def __post_init__(self) -> None:
+        self.require(self.mu >= 0, "μ of 0 or more")
+
+    def direction(self, w: Tensor, gradient: Gradient, client: State, server: State, round: Round) -> Tensor:
+        """g + μ(w − w^t)."""
+        return gradient(w) + self.mu * (w - server.w)

@@ -1,0 +1,51 @@
+"""Control variates against client drift."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from trainers.algorithm import Algorithm, Gradient, Mean, Round, State
+
+
+@dataclass(frozen=True)
+class Scaffold(Algorithm):
+    """SCAFFOLD, option II: control variates c_i (client) and c (server) correct the local direction.
+
+    Client: w ← w − η (g − c_i + c); then c_i⁺ = c_i − c − d_i/(Kη) with the current η and K steps.
+    Server: w ← w + η_g ‹d›; c ← c + p ‹c_i⁺ − c_i›, p the sampled share of the clients.
+    Traffic per sampled client: two models down (w, c), two up (d_i, c_i⁺ − c_i).
+    """
+
+    paper = "Karimireddy et al., ICML 2020, Algorithm 1, option II"
+    weighting = "uniform"
+
+    server_lr: float = 1.0
+    """η_g, the server's rate; 1 is the plain mean"""
+
+    def __post_init__(self) -> None:
+        self.require(self.server_lr > 0, "a server rate η_g above 0")
+
+    def client_state(self, w: Tensor) -> dict[str, Tensor]:
+        """c_i = 0."""
+        return {"c": torch.zeros_like(w)}
+
+    def server_state(self, w: Tensor) -> dict[str, Tensor]:
+        """c = 0."""
+        return {"c": torch.zeros_like(w)}
+
+    def direction(self, w: Tensor, gradient: Gradient, client: State, server: State, round: Round) -> Tensor:
+        """g − c_i + c (line 10)."""
+        return gradient(w) - client.c + server.c
+
+    def upload(self, w: Tensor, client: State, server: State, round: Round, steps: int) -> dict[str, Tensor]:
+        """d_i and the change of c_i (lines 12 to 14)."""
+        delta = w - server.w
+        change = -server.c - delta / (steps * round.lr)
+        client.c = client.c + change
+        return {"delta": delta, "c": change}
+
+    def server_step(self, server: State, mean: Mean, round: Round) -> None:
+        """w and c (lines 16 and 17); c stays the plain mean of all c_i whatever the models' weights."""
+        server.w = server.w + self.server_lr * mean.delta
+        server.c = server.c + round.participation * mean.uniform.c

@@ -1,0 +1,56 @@
+"""The ascent part: where the gradient of a local step is taken."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from landscape.space import ParameterSpace
+
+
+class Ascent(Protocol):
+    """Replaces the gradient at ``w`` by one that looks uphill first, on the same mini-batch."""
+
+    def gradient(self, w: Tensor, gradient: Callable[[Tensor], Tensor], space: ParameterSpace) -> Tensor:
+        """The gradient to descend along, [..., d]."""
+        ...
+
+
+def _scale(norm: Tensor, rho: float) -> Tensor:
+    # A zero gradient has no uphill: the perturbation is zero then, not 0/0.
+    return rho / norm.clamp_min(torch.finfo(norm.dtype).tiny)
+
+
+@dataclass(frozen=True)
+class SAM:
+    """∇f(w + ε), ε = ρ g/‖g‖ with g = ∇f(w) (Foret et al., ICLR 2021, eq. 2; Qu et al., ICML 2022, eq. 4)."""
+
+    rho: float
+
+    def gradient(self, w: Tensor, gradient: Callable[[Tensor], Tensor], space: ParameterSpace) -> Tensor:
+        """The gradient at the perturbed point; one norm over all parameters."""
+        g = gradient(w)
+        return gradient(w + _scale(g.norm(dim=-1, keepdim=True), self.rho) * g)
+
+
+@dataclass(frozen=True)
+class ASAM:
+    """∇f(w + ε), ε = ρ T²g/‖Tg‖, T = |w| + η (Kwon et al., ICML 2021, eq. 9 and Algorithm 1).
+
+    T is |w| + η on weights and normalisation scales and 1 on biases, as in the authors' code.
+    """
+
+    rho: float
+    eta: float
+
+    def gradient(self, w: Tensor, gradient: Callable[[Tensor], Tensor], space: ParameterSpace) -> Tensor:
+        """The gradient at the perturbed point; one norm over all parameters."""
+        adaptive = space.mask("weight", "scale", device=w.device)
+        t = torch.where(adaptive, w.abs() + self.eta, torch.ones_like(w))
+        g = gradient(w)
+        tg = t * g
+        return gradient(w + _scale(tg.norm(dim=-1, keepdim=True), self.rho) * t * tg)

@@ -1,0 +1,91 @@
+"""The settings of a run that belong to no algorithm."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from landscape.errors import FedscapeError
+from trainers.algorithm import Weighting
+from trainers.batches import Augmentation
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What is trained, on what, by how many clients and for how long."""
+
+    data: str = "digits"
+    """data set: digits (embedded), cifar10, cifar100, fashion_mnist, a .npz file, or package.module:callable"""
+    data_dir: str = ""
+    """folder that holds the data set's own folder (cifar-10-batches-py, ...); digits and .npz need none"""
+    model: str = "digits_mlp"
+    """network: digits_mlp, digits_cnn, lenet_fed, resnet18_gn, or package.module:callable"""
+    partition: str = "dirichlet:0.1"
+    """which client holds which sample: iid, or dirichlet:ALPHA (per-class parameter, equal sizes)"""
+    clients: int = 20
+    """N, number of clients"""
+    per_round: int = 5
+    """clients sampled each round, without replacement"""
+    rounds: int = 30
+    """communication rounds; 0 writes the initial model and the partition"""
+    local_epochs: int = 2
+    """passes of a client over its samples each round"""
+    batch_size: int | Literal["full"] = 32
+    """samples per local step; full: one step with all of a client's samples each epoch"""
+    lr: float = 0.1
+    """η, the local rate of the first round"""
+    lr_decay: float = 1.0
+    """factor on η after each round"""
+    weight_decay: float = 0.0
+    """added to each local step's direction as weight_decay × w, after the ascent"""
+    augment: Augmentation = "none"
+    """augmentation of training images: horizontal flip and crop with padding 4, or none"""
+    weighting: Literal["auto", Weighting] = "auto"
+    """clients' weights in the mean: by samples, uniform, or auto: as the algorithm's paper has it"""
+    seed: int = 0
+    """seeds the initial model, the partition, the sampling of clients and the batches, each on its own"""
+    device: str = "auto"
+    """auto (CUDA where there is one), cpu, cuda or cuda:N"""
+    dtype: Literal["float32", "float64"] = "float32"
+    """floating-point type of parameters and arithmetic"""
+    eval_every: int = 1
+    """test the model each so many rounds, and after the last; 0: only after the last"""
+    save_every: int = 10
+    """keep the model as rounds/NNNNN.pt each so many rounds; 0: only the initial one"""
+
+    def __post_init__(self) -> None:
+        def require(condition: bool, rule: str) -> None:
+            if not condition:
+                raise FedscapeError(rule)
+
+        require(self.clients >= 1, f"--clients is {self.clients}: at least 1 is needed")
+        require(
+            1 <= self.per_round <= self.clients,
+            f"--per-round is {self.per_round}: give a number from 1 to the {self.clients} clients there are",
+        )
+        require(self.rounds >= 0, f"--rounds is {self.rounds}: give 0 or more")
+        require(self.local_epochs >= 1, f"--local-epochs is {self.local_epochs}: give at least 1")
+        size = self.batch_size
+        require(
+            size == "full" or (isinstance(size, int) and size >= 1), f"--batch-size is {size}: give at least 1, or full"
+        )
+        require(self.lr > 0, f"--lr is {self.lr}: it must be above 0")
+        require(self.lr_decay > 0, f"--lr-decay is {self.lr_decay}: it must be above 0 (1 keeps the rate)")
+        require(self.weight_decay >= 0, f"--weight-decay is {self.weight_decay}: give 0 or more")
+        require(self.eval_every >= 0, f"--eval-every is {self.eval_every}: give 0 or more")
+        require(self.save_every >= 0, f"--save-every is {self.save_every}: give 0 or more")
+
+    @property
+    def folder(self) -> Path | None:
+        """The data folder as an absolute path, or ``None``."""
+        return Path(self.data_dir).resolve() if self.data_dir else None
+
+    def recorded(self) -> dict[str, Any]:
+        """The fields by name, as they stand in ``config.json``."""
+        return asdict(self)
+
+
+FREE_ON_RESUME = ("rounds", "device", "data_dir", "eval_every", "save_every")
+"""Settings that may change between the parts of a run: they do not change what is computed in a round
+(another device changes it by rounding)."""
