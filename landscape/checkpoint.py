@@ -184,5 +184,12 @@ class Checkpoint:
         return torch.from_numpy(np.concatenate([partition.clients[c] for c in clients]))
 
     @property
+    def title(self) -> str:
+        """What it is, in a line."""
+        return (
+            f"{self.algorithm.get('name')}, round {self.round}, {self.model.get('name')} on {self.data.get('name')}"
+        )
+
+    @property
     def _where(self) -> str:
         return str(self.path) if self.path else "the checkpoint"

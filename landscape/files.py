@@ -6,6 +6,7 @@ import json
 import os
 import pickle
 import warnings
+import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -133,13 +134,19 @@ def load_torch(path: str | Path) -> Any:
     """
     path = Path(path)
     try:
-        file = open(path, "rb")
+        with open(path, "rb") as file:
+            return _load(file, path)
     except FileNotFoundError:
         raise FedscapeError(f"there is no file {path}") from None
     except OSError as error:
         raise FedscapeError(f"cannot read {path}: {_reason(error)}") from error
-    with file, warnings.catch_warnings(action="ignore"):
+
+
+def _load(file: IO[bytes], path: Path) -> Any:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # torch comments on what a damaged file seems to say
         try:
+            _check_sums(file)
             return torch.load(file, map_location="cpu", weights_only=True)
         except Exception as error:  # a damaged file can raise almost anything
             if isinstance(error, pickle.UnpicklingError) and "GLOBAL" in str(error):
@@ -147,4 +154,13 @@ def load_torch(path: str | Path) -> Any:
                     f"{path} holds objects that would run code when loaded, and was not loaded: "
                     "only tensors and plain values are safe in a checkpoint"
                 ) from error
-            raise FedscapeError(f"{path} is not a checkpoint or was cut short: torch cannot read it") from error
+            raise FedscapeError(f"{path} is not a checkpoint or is damaged: torch cannot read it") from error
+
+
+def _check_sums(file: IO[bytes]) -> None:
+    """Refuse an archive with flipped bits: torch writes check sums but does not look at them."""
+    if zipfile.is_zipfile(file):
+        with zipfile.ZipFile(file) as archive:
+            if damaged := archive.testzip():
+                raise zipfile.BadZipFile(f"the check sum of {damaged} is wrong")
+    file.seek(0)

@@ -100,7 +100,7 @@ class ParameterSpace:
         self.check(w)
         parts = w.split(self.sizes, dim=-1)
         return {
-            entry.name: part.reshape(*w.shape[:-1], *entry.shape)
+            entry.name: part.reshape(w.shape[:-1] + entry.shape)
             for entry, part in zip(self.entries, parts, strict=True)
         }
 

@@ -7,7 +7,6 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from landscape.progress import Progress
 from torch import Tensor
 
 from landscape.checkpoint import Checkpoint
@@ -17,6 +16,7 @@ from landscape.flat import FlatModule
 from landscape.landscape import Landscape
 from landscape.models import build_model
 from landscape.partition import Partition, make_partition
+from landscape.progress import Progress
 from trainers.algorithm import Algorithm
 from trainers.algorithms import algorithm_name
 from trainers.directory import RunDirectory

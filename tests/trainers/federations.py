@@ -12,7 +12,15 @@ from trainers.execution import LocalWork, SequentialExecutor
 from trainers.federation import Federation
 
 SIZES = (5, 12, 3, 20, 9, 1, 14)
-SETTINGS = dict(clients=len(SIZES), per_round=3, lr=0.3, lr_decay=0.9, local_epochs=3, batch_size="full", seed=4)
+SETTINGS = {
+    "clients": len(SIZES),
+    "per_round": 3,
+    "lr": 0.3,
+    "lr_decay": 0.9,
+    "local_epochs": 3,
+    "batch_size": "full",
+    "seed": 4,
+}
 
 
 def net() -> nn.Module:

@@ -1,0 +1,46 @@
+"""Measurement of the loss landscape: spectra, traces, densities, surfaces.
+
+The one-call front doors are ``measure_hessian`` and ``measure_surface``; the parts below them work on any
+symmetric operator.
+"""
+
+from typing import Any
+
+from analysis.density import Density, estimate_density
+from analysis.eigen import Eigenpairs, largest_eigenpairs
+from analysis.lanczos import Lanczos
+from analysis.operators import Dense, Hessian, Operator
+from analysis.trace import Trace, estimate_trace
+
+_COMMANDS = {
+    "measure_hessian": "hessian",
+    "HessianReport": "hessian",
+    "measure_surface": "surface",
+    "Surface": "surface",
+}
+
+__all__ = [
+    "Dense",
+    "Density",
+    "Eigenpairs",
+    "Hessian",
+    "HessianReport",
+    "Lanczos",
+    "Operator",
+    "Surface",
+    "Trace",
+    "estimate_density",
+    "estimate_trace",
+    "largest_eigenpairs",
+    "measure_hessian",
+    "measure_surface",
+]
+
+
+def __getattr__(name: str) -> Any:
+    # Modules that are commands too (python -m analysis.hessian) must not be imported before they run.
+    if name in _COMMANDS:
+        import importlib
+
+        return getattr(importlib.import_module(f"analysis.{_COMMANDS[name]}"), name)
+    raise AttributeError(f"module 'analysis' has no attribute '{name}'")

@@ -1,0 +1,104 @@
+"""Pictures of spectra; one report or several on common axes."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.backend_bases import FigureCanvasBase
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
+
+from analysis.report import HessianReport
+from landscape import FedscapeError
+from landscape.files import atomic_write
+
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+"""Okabe & Ito's palette: told apart by colour-blind eyes; markers and dashes serve greyscale."""
+MARKERS = "osD^vPX"
+DASHES = ("-", "--", "-.", ":", (0, (5, 1)), (0, (3, 1, 1, 1)), (0, (1, 1)))
+
+
+def save_figure(figure: Figure, path: str | Path, dpi: int = 150) -> None:
+    """Write a figure atomically, in the kind its name ends in.
+
+    Raises:
+        FedscapeError: the file cannot be written or is of no kind Matplotlib writes.
+    """
+    kind = Path(path).suffix[1:].lower()
+    known = FigureCanvasBase.get_supported_filetypes()
+    if kind not in known:
+        raise FedscapeError(f"{path} is no kind of picture Matplotlib writes: end it in {', '.join(sorted(known))}")
+    picture = io.BytesIO()
+    figure.savefig(picture, format=kind, dpi=dpi)
+    with atomic_write(path) as file:
+        file.write(picture.getbuffer())
+
+
+def draw_eigenvalues(ax: Axes, reports: Sequence[HessianReport], labels: Sequence[str]) -> None:
+    """Eigenvalue by rank, with residuals as error bars."""
+    for i, (report, label) in enumerate(zip(reports, labels, strict=True)):
+        ranks = np.arange(1, len(report.eigen.values) + 1)
+        ax.errorbar(
+            ranks,
+            report.eigen.values,
+            report.eigen.residuals,
+            color=COLOURS[i % 7],
+            marker=MARKERS[i % 7],
+            linestyle=DASHES[i % 7],
+            linewidth=1,
+            capsize=3,
+            label=label,
+        )
+    ax.set(xlabel="rank", ylabel="Hessian eigenvalue", title="Largest eigenvalues")
+    ax.xaxis.set_major_locator(MaxNLocator(integer=True))
+    ax.set_ylim(bottom=min(0.0, ax.get_ylim()[0]))
+    ax.grid(alpha=0.3)
+    if len(reports) > 1:
+        ax.legend()
+
+
+def draw_densities(ax: Axes, reports: Sequence[HessianReport], labels: Sequence[str]) -> None:
+    """Spectral densities on a logarithmic axis, with a band of two standard errors over the probes."""
+    floor, top = np.inf, 0.0
+    for i, (report, label) in enumerate(zip(reports, labels, strict=True)):
+        density = report.density
+        assert density is not None
+        # One eigenvalue out of d at the peak of its kernel: lower values are the kernel's tails.
+        one = 1 / (report.parameters * density.width * np.sqrt(2 * np.pi))
+        floor, top = min(floor, 0.1 * one), max(top, float(density.values.max()))
+        ax.plot(
+            density.grid,
+            np.maximum(density.values, 1e-300),
+            color=COLOURS[i % 7],
+            linestyle=DASHES[i % 7],
+            linewidth=1.4,
+            label=label,
+        )
+        low = np.maximum(density.values - 2 * density.stderr, 1e-300)
+        ax.fill_between(density.grid, low, density.values + 2 * density.stderr, color=COLOURS[i % 7], alpha=0.2, lw=0)
+    ax.set_yscale("log")
+    ax.set_ylim(floor, 3 * top)
+    ax.set(xlabel="Hessian eigenvalue", ylabel="density (per unit of eigenvalue)", title="Spectral density")
+    ax.grid(alpha=0.3)
+    if len(reports) > 1:
+        ax.legend()
+
+
+def plot_spectra(reports: Sequence[HessianReport], labels: Sequence[str] | None = None) -> Figure:
+    """Eigenvalues of all reports on one panel; their densities on a second where all have one."""
+    names = labels or [report.title for report in reports]
+    panels = 2 if all(report.density is not None for report in reports) else 1
+    figure = Figure(figsize=(5.6 * panels, 4.2), layout="constrained")
+    axes = figure.subplots(1, panels, squeeze=False)[0]
+    draw_eigenvalues(axes[0], reports, names)
+    if panels == 2:
+        draw_densities(axes[1], reports, names)
+    if len(reports) == 1:
+        figure.suptitle(reports[0].title, fontsize=11)
+    caption = "error bars: residuals" + ("; band: two standard errors over the probes" if panels == 2 else "")
+    figure.supxlabel(caption, fontsize=8, color="0.3")
+    return figure

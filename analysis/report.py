@@ -1,0 +1,133 @@
+"""What was measured of a Hessian, as a value that tabulates and plots itself."""
+
+from __future__ import annotations
+
+import html
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from analysis.density import Density
+from analysis.eigen import Eigenpairs
+from analysis.trace import Trace
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+@dataclass(frozen=True)
+class HessianReport:
+    """The spectrum of ∇²L at one point.
+
+    Attributes:
+        title: what was measured, in a line.
+        eigen: the largest eigenvalues.
+        trace, density: ``None`` where they were not asked for.
+        loss, accuracy: at the point (accuracy ``None`` where the targets are no classes).
+        split: which data; samples: how many.
+        parameters: d.
+        dtype, device: of the arithmetic.
+        hvps: Hessian-vector products spent in all.
+        seconds: time spent in all.
+    """
+
+    title: str
+    eigen: Eigenpairs
+    trace: Trace | None
+    density: Density | None
+    loss: float
+    accuracy: float | None
+    split: str
+    samples: int
+    parameters: int
+    dtype: str
+    device: str
+    hvps: int
+    seconds: float
+
+    def to_dict(self) -> dict[str, Any]:
+        """Numbers, text and lists only; the keys of the JSON file."""
+        return {
+            "title": self.title,
+            "eigenvalues": self.eigen.values.tolist(),
+            "residuals": self.eigen.residuals.tolist(),
+            "error_bounds": self.eigen.bounds.tolist(),
+            "converged": self.eigen.converged.tolist(),
+            "ratio_1_5": self.eigen.ratio(1, 5),
+            "trace": self.trace and {
+                "value": self.trace.value,
+                "stderr": self.trace.stderr,
+                "probes": self.trace.probes,
+                "deflated": self.trace.deflated,
+            },
+            "density": self.density and {
+                "grid": self.density.grid.tolist(),
+                "values": self.density.values.tolist(),
+                "stderr": self.density.stderr.tolist(),
+                "width": self.density.width,
+            },
+            "hvps": self.hvps,
+            "seconds": self.seconds,
+            "samples": self.samples,
+            "parameters": self.parameters,
+            "loss": self.loss,
+            "accuracy": self.accuracy,
+            "split": self.split,
+            "dtype": self.dtype,
+            "device": self.device,
+        }  # fmt: skip
+
+    def rows(self) -> list[tuple[str, str, str]]:
+        """The table: quantity, value, uncertainty."""
+        rows = [
+            (f"λ{i}", f"{value:.6g}", f"residual {residual:.1e}" + ("" if converged else ", NOT CONVERGED"))
+            for i, (value, residual, converged) in enumerate(
+                zip(self.eigen.values, self.eigen.residuals, self.eigen.converged, strict=True), 1
+            )
+        ]
+        ratio = self.eigen.ratio(1, 5)
+        if ratio is not None:
+            rows.append(("λ1/λ5", f"{ratio:.4g}", ""))
+        if self.trace is not None:
+            rows.append(("trace", f"{self.trace.value:.6g}", f"± {self.trace.stderr:.2g} (standard error)"))
+        if self.density is not None:
+            rows.append(
+                ("λ mean", f"{self.density.moment(1):.4g}", f"from the density, {len(self.density.nodes)} probes")
+            )
+        rows.append(("loss", f"{self.loss:.6g}", f"{self.samples:,} {self.split} samples"))
+        if self.accuracy is not None:
+            rows.append(("accuracy", f"{self.accuracy:.2%}", ""))
+        return rows
+
+    @property
+    def cost(self) -> str:
+        """What it took, in a line."""
+        return (
+            f"{self.hvps:,} Hessian-vector products of {self.parameters:,} parameters in {self.seconds:.1f} s "
+            f"({self.device}, {self.dtype})"
+        )
+
+    def __str__(self) -> str:
+        rows = self.rows()
+        name, value = (max(len(row[i]) for row in rows) for i in (0, 1))
+        lines = [f"{a:<{name}}  {b:>{value}}  {c}".rstrip() for a, b, c in rows]
+        return "\n".join([self.title, *lines, self.cost])
+
+    def _repr_html_(self) -> str:
+        cells = "".join(
+            "<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in row) + "</tr>" for row in self.rows()
+        )
+        return f"<table><caption>{html.escape(self.title)}</caption>{cells}</table><p>{html.escape(self.cost)}</p>"
+
+    def plot(self, path: str | Path | None = None) -> Figure:
+        """Eigenvalues and, where it was measured, the density; written to ``path`` where one is given.
+
+        Raises:
+            FedscapeError: the file cannot be written or is of no kind Matplotlib writes.
+        """
+        from analysis.plots import plot_spectra, save_figure
+
+        figure = plot_spectra([self])
+        if path is not None:
+            save_figure(figure, path)
+        return figure
