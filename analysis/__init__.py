@@ -10,11 +10,11 @@ from analysis.density import Density, estimate_density
 from analysis.eigen import Eigenpairs, largest_eigenpairs
 from analysis.lanczos import Lanczos
 from analysis.operators import Dense, Hessian, Operator
+from analysis.report import HessianReport
 from analysis.trace import Trace, estimate_trace
 
 _COMMANDS = {
     "measure_hessian": "hessian",
-    "HessianReport": "hessian",
     "measure_surface": "surface",
     "Surface": "surface",
 }
