@@ -24,18 +24,20 @@ class Eigenpairs:
         bounds: error bounds of the values, [k]: residual²/gap where the gap to the neighbours is known to be
             wide, else the residual.
         converged: which bounds are within the wanted tolerance, [k].
-        vectors: unit eigenvectors as rows, [k, d].
         products: products spent (HVPs).
+        vectors: unit eigenvectors as rows, [k, d].
         krylov: the process they came from; its basis serves the trace too.
+
+    A report that was read from a file has neither ``vectors`` nor ``krylov``.
     """
 
     values: np.ndarray
     residuals: np.ndarray
     bounds: np.ndarray
     converged: np.ndarray
-    vectors: Tensor
     products: int
-    krylov: Lanczos
+    vectors: Tensor | None = None
+    krylov: Lanczos | None = None
 
     def ratio(self, i: int, j: int) -> float | None:
         """λ_i/λ_j, counted from 1; ``None`` where fewer eigenvalues were asked for."""
@@ -89,16 +91,14 @@ def largest_eigenpairs(
         converged = bounds <= np.maximum(tolerance * np.abs(values), floor)
         if report is not None:
             report(operator.products - before, _worst(bounds, values))
-        if (
-            krylov.complete
-            or krylov.steps >= limit
-            or (converged.all() and _no_copies_left(krylov, values[-1] + max(tolerance * abs(values[-1]), floor)))
-        ):
+        if krylov.complete or krylov.steps >= limit:
+            break
+        if converged.all() and _no_copies_left(krylov, values[-1] + max(tolerance * abs(values[-1]), floor)):
             break
     coordinates = torch.from_numpy(ritz.coordinates[:, ::-1][:, :k].copy()).to(krylov.basis)
     vectors = torch.nn.functional.normalize(coordinates.T @ krylov.basis, dim=1)
     residuals = ritz.residuals[::-1][:k].copy()
-    return Eigenpairs(values.copy(), residuals, bounds.copy(), converged, vectors, operator.products - before, krylov)
+    return Eigenpairs(values.copy(), residuals, bounds.copy(), converged, operator.products - before, vectors, krylov)
 
 
 def _bounds(ritz: Ritz) -> np.ndarray:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import html
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from analysis.density import Density
 from analysis.eigen import Eigenpairs
@@ -13,6 +15,17 @@ from analysis.trace import Trace
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+
+_PLAIN = ("hvps", "seconds", "samples", "parameters", "loss", "accuracy", "split", "dtype", "device")
+
+
+def _lists(density: Density) -> dict[str, Any]:
+    return {name: value.tolist() if isinstance(value, np.ndarray) else value for name, value in vars(density).items()}
+
+
+def _arrays(density: dict[str, Any]) -> dict[str, Any]:
+    return {name: np.array(value) if isinstance(value, list) else value for name, value in density.items()}
 
 
 @dataclass(frozen=True)
@@ -53,29 +66,29 @@ class HessianReport:
             "residuals": self.eigen.residuals.tolist(),
             "error_bounds": self.eigen.bounds.tolist(),
             "converged": self.eigen.converged.tolist(),
+            "eigen_hvps": self.eigen.products,
             "ratio_1_5": self.eigen.ratio(1, 5),
-            "trace": self.trace and {
-                "value": self.trace.value,
-                "stderr": self.trace.stderr,
-                "probes": self.trace.probes,
-                "deflated": self.trace.deflated,
-            },
-            "density": self.density and {
-                "grid": self.density.grid.tolist(),
-                "values": self.density.values.tolist(),
-                "stderr": self.density.stderr.tolist(),
-                "width": self.density.width,
-            },
-            "hvps": self.hvps,
-            "seconds": self.seconds,
-            "samples": self.samples,
-            "parameters": self.parameters,
-            "loss": self.loss,
-            "accuracy": self.accuracy,
-            "split": self.split,
-            "dtype": self.dtype,
-            "device": self.device,
-        }  # fmt: skip
+            "trace": None if self.trace is None else asdict(self.trace),
+            "density": None if self.density is None else _lists(self.density),
+            **{name: getattr(self, name) for name in _PLAIN},
+        }
+
+    @classmethod
+    def from_dict(cls, numbers: dict[str, Any]) -> HessianReport:
+        """The report that :meth:`to_dict` gave, without eigenvectors.
+
+        Raises:
+            KeyError, TypeError: the dictionary is not one of its.
+        """
+        arrays = [np.array(numbers[name]) for name in ("eigenvalues", "residuals", "error_bounds", "converged")]
+        trace, density = numbers["trace"], numbers["density"]
+        return cls(
+            eigen=Eigenpairs(*arrays, products=numbers["eigen_hvps"]),
+            trace=None if trace is None else Trace(**trace),
+            density=None if density is None else Density(**_arrays(density)),
+            title=numbers["title"],
+            **{name: numbers[name] for name in _PLAIN},
+        )
 
     def rows(self) -> list[tuple[str, str, str]]:
         """The table: quantity, value, uncertainty."""
@@ -91,9 +104,8 @@ class HessianReport:
         if self.trace is not None:
             rows.append(("trace", f"{self.trace.value:.6g}", f"± {self.trace.stderr:.2g} (standard error)"))
         if self.density is not None:
-            rows.append(
-                ("λ mean", f"{self.density.moment(1):.4g}", f"from the density, {len(self.density.nodes)} probes")
-            )
+            probes = len(self.density.nodes)
+            rows.append(("λ mean", f"{self.density.moment(1):.4g}", f"from the density, {probes} probes"))
         rows.append(("loss", f"{self.loss:.6g}", f"{self.samples:,} {self.split} samples"))
         if self.accuracy is not None:
             rows.append(("accuracy", f"{self.accuracy:.2%}", ""))
