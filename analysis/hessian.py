@@ -195,5 +195,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
+def command_line() -> int:
+    """The console script."""
+    return run(main)
+
+
 if __name__ == "__main__":
-    sys.exit(run(main))
+    sys.exit(command_line())

@@ -80,10 +80,12 @@ class HessianReport:
         Raises:
             KeyError, TypeError: the dictionary is not one of its.
         """
-        arrays = [np.array(numbers[name]) for name in ("eigenvalues", "residuals", "error_bounds", "converged")]
+        values, residuals, bounds, converged = (
+            np.array(numbers[name]) for name in ("eigenvalues", "residuals", "error_bounds", "converged")
+        )
         trace, density = numbers["trace"], numbers["density"]
         return cls(
-            eigen=Eigenpairs(*arrays, products=numbers["eigen_hvps"]),
+            eigen=Eigenpairs(values, residuals, bounds, converged, numbers["eigen_hvps"]),
             trace=None if trace is None else Trace(**trace),
             density=None if density is None else Density(**_arrays(density)),
             title=numbers["title"],

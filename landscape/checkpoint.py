@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
@@ -82,6 +84,10 @@ class Checkpoint:
         for name, kind in _TYPES.items():
             if not isinstance(contents.get(name), kind):
                 raise FedscapeError(f"{path} is not a whole checkpoint: '{name}' is missing or of the wrong type")
+        for group in ("model", "data"):
+            entry = contents[group]
+            if not isinstance(entry.get("name"), str) or not isinstance(entry.get("kwargs", {}), dict):
+                raise FedscapeError(f"{path} is not a whole checkpoint: '{group}' lacks its name or kwargs")
         for group, key in (("parameters", str), ("buffers", str), ("clients", int)):
             if not all(isinstance(k, key) and isinstance(v, Tensor) for k, v in contents[group].items()):
                 raise FedscapeError(f"{path} is not a whole checkpoint: '{group}' holds something that is no tensor")
@@ -119,7 +125,8 @@ class Checkpoint:
         if len(dtypes) == 1 and (dtype := dtypes.pop()).is_floating_point:
             module.to(dtype)
         state = {**self.parameters, **self.buffers}
-        wanted = module.state_dict()
+        # As they are saved; state_dict() names tied parameters twice and leaves some buffers out.
+        wanted = {**dict(module.named_parameters()), **dict(module.named_buffers())}
         differing = [
             key
             for key in sorted(wanted.keys() | state.keys())
@@ -130,7 +137,9 @@ class Checkpoint:
                 f"{self._where}: the parameters do not fit the model '{name or own}': "
                 f"{', '.join(differing[:5])}{' …' if len(differing) > 5 else ''} missing, unknown or of another shape"
             )
-        module.load_state_dict(state)
+        with torch.no_grad():
+            for key, tensor in state.items():
+                wanted[key].copy_(tensor)
         return module
 
     def load_dataset(self, *, data_dir: str | Path | None = None, name: str | None = None) -> Dataset:
@@ -143,7 +152,8 @@ class Checkpoint:
         Raises:
             FedscapeError: as :func:`landscape.datasets.load_dataset`.
         """
-        folder = data_dir if data_dir is not None else self.data.get("kwargs", {}).get("data_dir")
+        stored = self.data.get("kwargs", {}).get("data_dir")
+        folder = data_dir if data_dir is not None or stored is None else str(stored)
         return load_dataset(name or str(self.data.get("name")), folder, imports=name is not None)
 
     def partition(self, dataset: Dataset) -> Partition:
@@ -183,12 +193,18 @@ class Checkpoint:
             raise FedscapeError(f"there is no client {unknown or ''}: the run has clients 0 to {len(partition) - 1}")
         return torch.from_numpy(np.concatenate([partition.clients[c] for c in clients]))
 
+    def digest(self) -> str:
+        """A SHA-256 over the model's name, parameters and buffers: equal for equal functions."""
+        sha = hashlib.sha256(json.dumps(self.model, default=str, sort_keys=True).encode())
+        for name, tensor in sorted({**self.parameters, **self.buffers}.items()):
+            sha.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
+            sha.update(tensor.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().tobytes())
+        return sha.hexdigest()
+
     @property
     def title(self) -> str:
         """What it is, in a line."""
-        return (
-            f"{self.algorithm.get('name')}, round {self.round}, {self.model.get('name')} on {self.data.get('name')}"
-        )
+        return f"{self.algorithm.get('name')}, round {self.round}, {self.model.get('name')} on {self.data.get('name')}"
 
     @property
     def _where(self) -> str:

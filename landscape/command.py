@@ -19,15 +19,17 @@ EXIT_INTERRUPTED = 130
 
 
 def _sentence(box: str) -> str:
-    """The first paragraph inside tyro's error box, as one line."""
+    """The first paragraph under the title of tyro's error box, as one line.
+
+    The box is drawn with ``│`` and ``─``, or with blanks and ``-`` where stdout is not UTF-8.
+    """
     words: list[str] = []
-    for line in box.splitlines():
-        text = line.strip("│ ").rstrip()
-        if line.startswith("╭"):
-            continue
-        if not text or text.startswith(("─", "╰")):
+    for line in box.strip("\n").splitlines()[1:]:
+        text = line.strip("│ ")
+        if text.strip("─-╰╯"):
+            words.append(text)
+        elif words:
             break
-        words.append(text)
     return re.sub(r"\s+", " ", " ".join(words))
 
 
@@ -43,8 +45,8 @@ def parse(parser: Callable[[], T], program: str) -> T:
             sys.stderr.write(message)
             raise
         sentence = _sentence(message) or message.strip()
-        # A dataclass that refused its own values has said all there is to say.
-        own = re.sub(r"^Error parsing __tyro-dummy-inner__\S*: ", "", sentence)
+        # A dataclass (no --option, no POSITIONAL) that refused its own values has said all there is to say.
+        own = re.sub(r"^Error parsing (?!-|[A-Z]+: )\S+: ", "", sentence)
         raise FedscapeError(own if own != sentence else f"{sentence} (see {program} --help)") from None
 
 

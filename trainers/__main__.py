@@ -103,5 +103,10 @@ def _summary(name: str, result: Run, rounds: int) -> str:
     )
 
 
+def command_line() -> int:
+    """The console script."""
+    return run(main)
+
+
 if __name__ == "__main__":
-    sys.exit(run(main))
+    sys.exit(command_line())

@@ -1,0 +1,44 @@
+"""Packaging of Fedscape."""
+
+import re
+from pathlib import Path
+
+from setuptools import find_packages, setup
+
+HERE = Path(__file__).parent
+VERSION = re.search(r'__version__ = "(.+?)"', (HERE / "landscape" / "version.py").read_text(encoding="utf-8"))
+assert VERSION, "landscape/version.py must say __version__"
+
+setup(
+    name="fedscape",
+    version=VERSION.group(1),
+    description="The loss landscape of federated learning: train, measure flatness, draw",
+    long_description=(HERE / "README.md").read_text(encoding="utf-8"),
+    long_description_content_type="text/markdown",
+    license="MIT",
+    python_requires=">=3.10",
+    packages=find_packages(include=[f"{name}*" for name in ("landscape", "trainers", "analysis", "figures")]),
+    install_requires=[
+        "torch>=2.6",
+        "numpy>=1.26",
+        "scipy>=1.11",
+        "matplotlib>=3.8",
+        "pyhessian>=0.1",
+        "scikit-learn>=1.3",
+        "h5py>=3.10",
+        "tyro>=0.9.3",
+        "rich>=13",
+    ],
+    extras_require={
+        "test": ["pytest>=8", "pytest-xdist>=3.5", "ruff>=0.9", "mypy>=1.14", "pillow>=10"],
+        "notebook": ["jupyterlab>=4", "jupytext>=1.16"],
+    },
+    entry_points={
+        "console_scripts": [
+            "fedscape-train=trainers.__main__:command_line",
+            "fedscape-hessian=analysis.hessian:command_line",
+            "fedscape-surface=analysis.surface:command_line",
+            "fedscape-figures=figures.__main__:command_line",
+        ]
+    },
+)

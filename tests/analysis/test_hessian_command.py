@@ -1,0 +1,128 @@
+"""``python -m analysis.hessian`` and the one-call API behind it."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from analysis import HessianReport, measure_hessian
+from analysis.hessian import main
+from landscape import FedscapeError, Landscape
+from landscape.command import run
+from tests.analysis.spectra import dense_hessian, small_landscape
+from trainers import FedAvg, Settings, train
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory):
+    """A short run's checkpoint; the model is small enough for a dense Hessian."""
+    out = tmp_path_factory.mktemp("run")
+    return train(FedAvg(), Settings(rounds=2, clients=4, per_round=2, device="cpu"), out=out).checkpoint
+
+
+def test_report_of_a_net_agrees_with_its_dense_hessian():
+    landscape = small_landscape()
+    dense = dense_hessian(landscape)
+    exact = np.linalg.eigvalsh(dense)[::-1]
+    report = measure_hessian(landscape, density=True, trace_tolerance=0.01)
+    np.testing.assert_allclose(report.eigen.values, exact[:5], rtol=1e-3)
+    assert report.to_dict()["ratio_1_5"] == pytest.approx(exact[0] / exact[4], rel=2e-3)
+    assert abs(report.trace.value - np.trace(dense)) <= 4 * report.trace.stderr
+    assert report.loss == landscape.value()
+    assert report.hvps == report.eigen.products + report.trace.products + report.density.products
+
+
+def test_json_has_the_promised_keys_and_reads_back(checkpoint, tmp_path, capsys):
+    file = tmp_path / "h.json"
+    arguments = [str(checkpoint), "--samples", "100", "--density", "--json", str(file), "--quiet", "--steps", "10"]
+    assert run(lambda: main(arguments)) == 0
+    numbers = json.loads(file.read_text())
+    promised = "eigenvalues residuals ratio_1_5 trace density hvps seconds samples parameters loss split"
+    assert set(promised.split()) <= numbers.keys()
+    assert {"value", "stderr", "probes"} <= numbers["trace"].keys()
+    assert {"grid", "values"} <= numbers["density"].keys()
+    assert len(numbers["eigenvalues"]) == len(numbers["residuals"]) == 5
+    assert (numbers["samples"], numbers["parameters"], numbers["split"]) == (100, 6570, "train")
+    printed = capsys.readouterr().out
+    for text in ("λ1/λ5", "trace", "residual", "standard error", "Hessian-vector products"):
+        assert text in printed
+    again = HessianReport.from_dict(numbers)
+    assert again.to_dict() == {name: value for name, value in numbers.items() if name != "checkpoint"}
+
+
+def test_options_choose_what_is_measured(checkpoint, tmp_path):
+    file = tmp_path / "h.json"
+    options = ["--top", "2", "--no-trace", "--split", "test", "--dtype", "float64"]
+    assert run(lambda: main([str(checkpoint), *options, "--json", str(file), "--quiet"])) == 0
+    numbers = json.loads(file.read_text())
+    assert len(numbers["eigenvalues"]) == 2
+    assert numbers["trace"] is numbers["density"] is numbers["ratio_1_5"] is None
+    assert (numbers["split"], numbers["samples"], numbers["dtype"]) == ("test", 355, "float64")
+    assert numbers["loss"] == pytest.approx(Landscape.from_checkpoint(checkpoint, "test").value(), rel=1e-5)
+
+
+def test_clients_restrict_the_data(checkpoint):
+    report = measure_hessian(checkpoint, 1, clients=[3], trace=False)
+    assert report.samples == len(np.load(checkpoint.parent / "partition.npz")["client_00003"])
+    assert report.loss == Landscape.from_checkpoint(checkpoint, clients=[3]).value()
+
+
+def test_trace_can_be_asked_for_by_name(checkpoint, capsys):
+    assert run(lambda: main([str(checkpoint), "--trace", "--samples", "50", "--quiet", "--top", "1"])) == 0
+    assert "trace" in capsys.readouterr().out
+
+
+def test_plots_are_written(checkpoint, tmp_path):
+    out = tmp_path / "plots"
+    assert run(lambda: main([str(checkpoint), "--samples", "50", "--out", str(out), "--quiet", "--density"])) == 0
+    assert (out / "hessian.png").read_bytes().startswith(b"\x89PNG")
+    assert json.loads((out / "hessian.json").read_text())["samples"] == 50
+
+
+def test_progress_goes_to_stderr_and_says_how_far(checkpoint, capsys):
+    main([str(checkpoint), "--samples", "50", "--top", "1"])
+    captured = capsys.readouterr()
+    assert "HVPs" in captured.err
+    assert "HVPs/s" not in captured.out
+
+
+def test_report_shows_itself_in_a_notebook():
+    html = measure_hessian(small_landscape(), 2)._repr_html_()
+    assert html.startswith("<table>")
+    assert "λ2" in html
+
+
+def test_a_loss_that_is_not_finite_is_refused():
+    net = nn.Linear(2, 2)
+    with torch.no_grad():
+        net.weight.fill_(torch.nan)
+    data = torch.ones(3, 2), torch.zeros(3, dtype=torch.long)
+    with pytest.raises(FedscapeError, match="the loss at .* is nan"):
+        measure_hessian(Landscape(net, data, device="cpu"), 1)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["no/such.pt"], "there is no file no/such.pt"),
+        (["{ckpt}", "--samples", "5000"], "5000 samples are asked for: give a number from 1 to 1442"),
+        (["{ckpt}", "--split", "validation"], "invalid choice 'validation'"),
+        (["{ckpt}", "--clients", "9"], "there is no client"),
+        (["{ckpt}", "--top", "0"], "0 eigenvalues are asked for"),
+        (["{ckpt}", "--device", "tpu"], "unknown device 'tpu'"),
+        (["{ckpt}", "--out", "{ckpt}/below"], "cannot create the directory"),
+        (["{ckpt}", "--json", "{ckpt}/below.json", "--samples", "20", "--top", "1"], "cannot write"),
+        ([], "required"),
+    ],
+)
+def test_bad_input_is_one_sentence_and_exit_code_two(checkpoint, arguments, sentence, capsys):
+    before = checkpoint.read_bytes()
+    given = [argument.format(ckpt=checkpoint) for argument in arguments]
+    assert run(lambda: main([*given, "--quiet"])) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("error: ")
+    assert sentence in error
+    assert error.count("\n") == 1
+    assert checkpoint.read_bytes() == before

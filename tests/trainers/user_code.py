@@ -1,0 +1,9 @@
+"""A model as a user would bring it."""
+
+import math
+
+from torch import nn
+
+
+def tiny(input_shape, classes):
+    return nn.Sequential(nn.Flatten(), nn.Linear(math.prod(input_shape), classes))
