@@ -139,7 +139,8 @@ class HessianReport:
         Raises:
             FedscapeError: the file cannot be written or is of no kind Matplotlib writes.
         """
-        from analysis.plots import plot_spectra, save_figure
+        from analysis.pictures import save_figure
+        from analysis.spectrum_plots import plot_spectra
 
         figure = plot_spectra([self])
         if path is not None:

@@ -182,7 +182,7 @@ class Checkpoint:
         return drawn
 
     def client_indices(self, dataset: Dataset, clients: Sequence[int]) -> Tensor:
-        """The training samples of these clients, as one index vector.
+        """The training samples of these clients, as one index vector; a client named twice counts once.
 
         Raises:
             FedscapeError: as :meth:`partition`, no client, or one that does not exist.
@@ -191,7 +191,7 @@ class Checkpoint:
         unknown = [c for c in clients if not 0 <= c < len(partition)]
         if unknown or not clients:
             raise FedscapeError(f"there is no client {unknown or ''}: the run has clients 0 to {len(partition) - 1}")
-        return torch.from_numpy(np.concatenate([partition.clients[c] for c in clients]))
+        return torch.from_numpy(np.concatenate([partition.clients[c] for c in dict.fromkeys(clients)]))
 
     def digest(self) -> str:
         """A SHA-256 over the model's name, parameters and buffers: equal for equal functions."""

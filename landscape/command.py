@@ -9,6 +9,8 @@ import sys
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+import torch
+
 from landscape.errors import FedscapeError
 
 T = TypeVar("T")
@@ -56,6 +58,9 @@ def run(main: Callable[[], Any]) -> int:
         return main() or 0
     except FedscapeError as error:
         print(f"error: {error}", file=sys.stderr)
+        return EXIT_BAD_INPUT
+    except torch.OutOfMemoryError as error:
+        print(f"error: out of device memory, give a smaller --batch-size or --device cpu ({error})", file=sys.stderr)
         return EXIT_BAD_INPUT
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)

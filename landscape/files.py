@@ -43,6 +43,8 @@ def atomic_write(path: str | Path) -> Iterator[IO[bytes]]:
         FedscapeError: it cannot be written (no permission, disk full, ...); ``path`` is as before.
     """
     path = Path(path)
+    if not path.name:
+        raise FedscapeError(f"cannot write {path}: Is a directory")
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         with open(temporary, "wb") as file:

@@ -42,7 +42,8 @@ class RunDirectory:
             if not resume:
                 raise FedscapeError(f"{self.path} already holds a run: give --resume to continue it, or another --out")
             self._compare(json_ready(config))
-        make_directory(self.path / "rounds")
+        for leftover in make_directory(self.path / "rounds").parent.rglob(".*.tmp"):
+            leftover.unlink()  # of a write that a kill cut short
         write_json(file, {**config, "versions": versions()})
         state = load_torch(self.path / "state.pt") if resume and (self.path / "state.pt").exists() else None
         self._cut_metrics(int(state["round"]) if state else 0)

@@ -99,7 +99,7 @@ def test_a_loss_that_is_not_finite_is_refused():
     with torch.no_grad():
         net.weight.fill_(torch.nan)
     data = torch.ones(3, 2), torch.zeros(3, dtype=torch.long)
-    with pytest.raises(FedscapeError, match="the loss at .* is nan"):
+    with pytest.raises(FedscapeError, match=r"the loss at .* is nan"):
         measure_hessian(Landscape(net, data, device="cpu"), 1)
 
 

@@ -38,9 +38,9 @@ def test_help_of_an_algorithm_shows_its_hyper_parameters_with_symbols_and_defaul
 
 def test_all_flags_of_the_issue_are_taken(tmp_path, capsys):
     line = (
-        "fedasam --rho 0.3 --eta 0.1 --data digits --model digits_cnn --partition iid --clients 4 --per-round 2 --rounds 2 "
-        "--local-epochs 1 --batch-size full --lr 0.1 --lr-decay 0.99 --weight-decay 0.001 --augment none --seed 3 "
-        f"--device cpu --dtype float32 --save-every 1 --resume --out {tmp_path}"
+        "fedasam --rho 0.3 --eta 0.1 --data digits --model digits_cnn --partition iid --clients 4 --per-round 2 "
+        "--rounds 2 --local-epochs 1 --batch-size full --lr 0.1 --lr-decay 0.99 --weight-decay 0.001 --seed 3 "
+        f"--augment none --device cpu --dtype float32 --save-every 1 --resume --out {tmp_path}"
     )
     assert run(lambda: main(line.split())) == 0
     captured = capsys.readouterr()

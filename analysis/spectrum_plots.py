@@ -2,40 +2,19 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Sequence
-from pathlib import Path
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.backend_bases import FigureCanvasBase
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from analysis.report import HessianReport
-from landscape import FedscapeError
-from landscape.files import atomic_write
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 """Okabe & Ito's palette: told apart by colour-blind eyes; markers and dashes serve greyscale."""
 MARKERS = "osD^vPX"
 DASHES = ("-", "--", "-.", ":", (0, (5, 1)), (0, (3, 1, 1, 1)), (0, (1, 1)))
-
-
-def save_figure(figure: Figure, path: str | Path, dpi: int = 150) -> None:
-    """Write a figure atomically, in the kind its name ends in.
-
-    Raises:
-        FedscapeError: the file cannot be written or is of no kind Matplotlib writes.
-    """
-    kind = Path(path).suffix[1:].lower()
-    known = FigureCanvasBase.get_supported_filetypes()
-    if kind not in known:
-        raise FedscapeError(f"{path} is no kind of picture Matplotlib writes: end it in {', '.join(sorted(known))}")
-    picture = io.BytesIO()
-    figure.savefig(picture, format=kind, dpi=dpi)
-    with atomic_write(path) as file:
-        file.write(picture.getbuffer())
 
 
 def draw_eigenvalues(ax: Axes, reports: Sequence[HessianReport], labels: Sequence[str]) -> None:

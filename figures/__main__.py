@@ -1,0 +1,94 @@
+"""``python -m figures compare CKPT CKPT ...`` and ``python -m figures demo``."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+
+from analysis.source import Source
+from figures.compare import compare
+from figures.demo import demo
+from landscape.command import parse, run
+
+PROGRAM = "python -m figures"
+
+
+@dataclass(frozen=True)
+class Compare:
+    """Compare checkpoints on one sheet (training curves, eigenvalues, densities, loss surfaces) and in a table.
+
+    Measurements are kept in DIR/cache: the same command reads them, and continues what was interrupted.
+    """
+
+    checkpoints: Annotated[tyro.conf.Positional[tuple[Path, ...]], tyro.conf.arg(metavar="CKPT [CKPT ...]")]
+    """two to seven checkpoint files of the same data set"""
+    out: Annotated[Path, tyro.conf.arg(metavar="DIR")] = Path("compare")
+    """folder for compare.png, compare.txt and compare.csv"""
+    top: int = 10
+    """how many of the largest eigenvalues"""
+    points: int = 21
+    """points along each axis of the surfaces"""
+    span: float = 1.0
+    """farthest step along a direction of the surfaces; at 1 each filter has moved by its own length"""
+    trace_tolerance: float = 0.02
+    """standard error wanted of the trace, as a share of it"""
+    probes: int = 8
+    """random probes of the density: more narrow its error"""
+    steps: int = 40
+    """Lanczos steps of each probe of the density"""
+    seed: int = 0
+    """of all random vectors; the surfaces share their random numbers"""
+    quiet: bool = False
+    """no progress bars"""
+    source: Source = field(default_factory=Source)
+
+    def run(self) -> None:
+        """Measure, draw, print."""
+        options = {name: value for name, value in vars(self).items() if name not in ("checkpoints", "out", "quiet")}
+        result = compare(self.checkpoints, self.out, **options, progress=not self.quiet)
+        print(result.table())
+        print("\n".join(f"written: {file}" for file in result.files))
+
+
+@dataclass(frozen=True)
+class Demo:
+    """Train FedAvg and FedASAM on the embedded digits, measure both, draw the comparison (a minute or two)."""
+
+    out: Annotated[Path, tyro.conf.arg(metavar="DIR")] = Path("demo")
+    """folder for the runs and the sheet"""
+    quiet: bool = False
+    """no progress bars"""
+
+    def run(self) -> None:
+        """Train, measure, draw, print."""
+        demo(self.out, progress=not self.quiet)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Parse and run one of the commands."""
+    given = sys.argv[1:] if arguments is None else arguments
+    command: Compare | Demo = parse(
+        lambda: tyro.extras.subcommand_cli_from_dict(
+            {"compare": Compare, "demo": Demo},
+            prog=PROGRAM,
+            description="Draw measured results.",
+            args=given,
+            config=(tyro.conf.OmitArgPrefixes, tyro.conf.FlagCreatePairsOff),
+        ),
+        PROGRAM,
+    )
+    command.run()
+
+
+def command_line() -> int:
+    """The console script."""
+    return run(main)
+
+
+if __name__ == "__main__":
+    sys.exit(command_line())

@@ -1,0 +1,217 @@
+"""One sheet that compares checkpoints: training, spectrum, loss surface."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure, SubFigure
+from matplotlib.ticker import MaxNLocator, PercentFormatter
+
+from analysis import HessianReport, Surface
+from analysis.pictures import save_figure
+from analysis.source import Source
+from analysis.spectrum_plots import COLOURS, DASHES, MARKERS, draw_densities, draw_eigenvalues
+from analysis.surface_plots import Scale, draw_colour_bar, draw_panel
+from figures.measurements import Cache
+from figures.table import Table
+from landscape import Checkpoint, Evaluation, FedscapeError
+from landscape.files import make_directory
+from trainers.directory import RunDirectory
+
+_MOST = len(COLOURS)
+
+
+@dataclass(frozen=True)
+class Subject:
+    """One checkpoint and what was measured of it.
+
+    ``metrics`` are the records of its run up to its round; empty where no run directory is beside it.
+    """
+
+    label: str
+    checkpoint: Checkpoint
+    metrics: list[dict[str, Any]]
+    test: Evaluation
+    report: HessianReport
+    surface: Surface
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Checkpoints side by side."""
+
+    subjects: list[Subject]
+    files: list[Path] = field(default_factory=list)
+
+    def table(self) -> Table:
+        """Accuracy, loss and flatness, a row a checkpoint."""
+        columns: tuple[str, ...] = (
+            "model", "round", "test accuracy", "test loss", "train accuracy", "train loss",
+            "λ1", "λ1/λ5", "trace", "trace stderr",
+        )  # fmt: skip
+        rows = []
+        for s in self.subjects:
+            trace = s.report.trace
+            assert trace is not None
+            measured = s.report.eigen
+            rows.append(
+                (s.label, str(s.checkpoint.round), s.test.accuracy, s.test.loss, s.report.accuracy, s.report.loss,
+                 float(measured.values[0]), measured.ratio(1, 5), trace.value, trace.stderr)
+            )  # fmt: skip
+        if self.subjects[0].report.split != "train":
+            columns = tuple(name.replace("train ", "measured ") for name in columns)
+        return Table(columns, tuple(rows))
+
+    def sheet(self) -> Figure:
+        """Curves (where a run is known), eigenvalues and densities above, surfaces below."""
+        curves = any(s.metrics for s in self.subjects)
+        labels = [s.label for s in self.subjects]
+        reports = [s.report for s in self.subjects]
+        upper_panels = 4 if curves else 2
+        wide = max(4.2 * upper_panels, 4.4 * len(self.subjects) + 1)
+        figure = Figure(figsize=(wide, 8.2), layout="constrained")
+        upper, lower = figure.subfigures(2, 1, squeeze=False, height_ratios=[1, 1.05])[:, 0]
+        axes = upper.subplots(1, upper_panels)
+        if curves:
+            self._curves(axes[0], "train_loss", "loss of the local steps (nats)", "Training loss")
+            axes[0].set_yscale("log")
+            self._curves(axes[1], "test_accuracy", "test accuracy", "Test accuracy")
+            axes[1].yaxis.set_major_formatter(PercentFormatter(1.0))
+        draw_eigenvalues(axes[-2], reports, labels)
+        draw_densities(axes[-1], reports, labels)
+        self._surfaces(lower)
+        first = self.subjects[0]
+        figure.suptitle(
+            f"{', '.join(labels)}: {first.checkpoint.model['name']} on {first.checkpoint.data['name']}", fontsize=14
+        )
+        return figure
+
+    def _curves(self, ax: Axes, key: str, label: str, title: str) -> None:
+        for i, s in enumerate(self.subjects):
+            known = [(m["round"], m[key]) for m in s.metrics if m.get(key) is not None]
+            if known:
+                rounds, values = zip(*known, strict=True)
+                (line,) = ax.plot(rounds, values, color=COLOURS[i], marker=MARKERS[i], label=s.label)
+                line.set(linestyle=DASHES[i], markersize=4, markevery=max(1, len(rounds) // 10), linewidth=1.4)
+        ax.set(xlabel="communication round", ylabel=label, title=title)
+        ax.xaxis.set_major_locator(MaxNLocator(integer=True))
+        ax.grid(alpha=0.3)
+        ax.legend()
+
+    def _surfaces(self, figure: SubFigure) -> None:
+        """The loss surfaces on one scale; where there are two, their accuracies beside them on another."""
+        first = self.subjects[0].surface
+        groups = [("Loss", [s.surface.loss for s in self.subjects], "viridis", first.loss_label)]
+        accuracies = [100 * s.surface.accuracy for s in self.subjects if s.surface.accuracy is not None]
+        if len(accuracies) == len(self.subjects) == 2:
+            groups.append(("Accuracy", accuracies, "cividis", f"{first.split_word} accuracy (%)"))
+        parts = figure.subfigures(1, len(groups), squeeze=False)[0]
+        for part, (title, values, colours, label) in zip(parts, groups, strict=True):
+            scale = Scale.of(np.concatenate([array.ravel() for array in values]), logarithmic=title == "Loss")
+            axes = part.subplots(1, len(values), squeeze=False, sharex=True, sharey=True)[0]
+            drawn = None
+            for ax, subject, array in zip(axes, self.subjects, values, strict=True):
+                drawn = draw_panel(ax, subject.surface, array, scale, colours) or drawn
+                ax.set_title(f"{title}, {subject.label}")
+                ax.label_outer()
+            if drawn is not None and scale is not None:
+                draw_colour_bar(part, list(axes), drawn, scale, label)
+        figure.supxlabel(self._caption(), fontsize=9, color="0.3")
+
+    def _caption(self) -> str:
+        first, surface = self.subjects[0], self.subjects[0].surface
+        report = first.report
+        return (
+            f"spectra and surfaces over {report.samples:,} {surface.split_word} samples; error bars: residuals; "
+            "density: kernel width 1 % of each spectrum's range, band of two standard errors; "
+            f"{surface.recipe}; white dots: the models"
+        )
+
+
+def compare(
+    checkpoints: Sequence[str | Path],
+    out: str | Path,
+    *,
+    top: int = 10,
+    points: int = 21,
+    span: float = 1.0,
+    trace_tolerance: float = 0.02,
+    probes: int = 8,
+    steps: int = 40,
+    seed: int = 0,
+    source: Source | None = None,
+    progress: bool = False,
+) -> Comparison:
+    """Measure checkpoints in the same way and write one sheet and one table.
+
+    Args:
+        checkpoints: two to seven checkpoint files of the same data set.
+        out: the folder for ``compare.png``, ``compare.txt``, ``compare.csv`` and the measurements
+            (``cache/``), which are read again next time and continued where they were interrupted.
+        top: how many eigenvalues.
+        points, span: of the loss surfaces, as in :func:`analysis.surface.measure_surface`.
+        trace_tolerance: standard error wanted of the trace, as a share of it.
+        probes, steps: of the spectral densities, as in :func:`analysis.density.estimate_density`.
+        seed: of all random vectors; the surfaces of all checkpoints share their random numbers.
+        source: data, device and arithmetic.
+        progress: show progress on stderr.
+
+    Raises:
+        FedscapeError: a number of checkpoints that fits no sheet, checkpoints of different data, one that
+            cannot be loaded, a folder that cannot be written.
+    """
+    if not 2 <= len(checkpoints) <= _MOST:
+        raise FedscapeError(f"{len(checkpoints)} checkpoints are given: compare 2 to {_MOST}")
+    loaded = [Checkpoint.load(path) for path in checkpoints]
+    data = sorted({str(checkpoint.data.get("name")) for checkpoint in loaded})
+    if len(data) > 1:
+        raise FedscapeError(f"the checkpoints are of different data ({', '.join(data)}): compare those of one data set")
+    folder = make_directory(out)
+    cache = Cache(folder / "cache", source or Source(), seed, progress)
+    spectrum = {
+        "top": top,
+        "trace_tolerance": trace_tolerance,
+        "density": True,
+        "density_probes": probes,
+        "density_steps": steps,
+    }
+    subjects = [
+        Subject(
+            label,
+            checkpoint,
+            _metrics(checkpoint),
+            cache.test(checkpoint),
+            cache.hessian(checkpoint, **spectrum),
+            cache.surface(checkpoint, points, span),
+        )
+        for label, checkpoint in zip(_labels(loaded), loaded, strict=True)
+    ]
+    comparison = Comparison(subjects)
+    sheet = folder / "compare.png"
+    save_figure(comparison.sheet(), sheet, dpi=120)
+    return Comparison(subjects, [sheet, *comparison.table().save(folder / "compare")])
+
+
+def _labels(checkpoints: Sequence[Checkpoint]) -> list[str]:
+    """The shortest names that tell them apart: algorithm, then round or folder, then path."""
+    names = [str(c.algorithm.get("name")) for c in checkpoints]
+    rounds = [f"{name}, round {c.round}" for name, c in zip(names, checkpoints, strict=True)]
+    folders = [f"{name} ({c.path.parent.name})" for name, c in zip(names, checkpoints, strict=True) if c.path]
+    for labels in (names, rounds, folders):
+        if len(set(labels)) == len(checkpoints):
+            return labels
+    return [str(c.path) for c in checkpoints]
+
+
+def _metrics(checkpoint: Checkpoint) -> list[dict[str, Any]]:
+    if checkpoint.path is None:
+        return []
+    for folder in (checkpoint.path.parent, checkpoint.path.parent.parent):
+        if (folder / "metrics.jsonl").is_file():
+            return [m for m in RunDirectory(folder).metrics() if m["round"] <= checkpoint.round]
+    return []

@@ -1,0 +1,41 @@
+"""The first thing a new user sees: FedAvg against FedASAM on the embedded digits."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+from figures.compare import compare
+from trainers import FedASAM, FedAvg, Settings, train
+
+SETTINGS = Settings(
+    data="digits", model="digits_mlp", partition="dirichlet:0.1", clients=20, per_round=5, rounds=200, local_epochs=2
+)
+
+
+def demo(out: str | Path = "demo", *, progress: bool = True) -> None:
+    """Train both, measure the landscape around both, draw the comparison, say where everything is."""
+    out, start = Path(out), time.perf_counter()
+    s = SETTINGS
+    print(
+        f"FedAvg against FedASAM: {s.model} on {s.data}, {s.clients} clients at {s.partition}, "
+        f"{s.per_round} a round, {s.rounds} rounds"
+    )
+    runs = [
+        train(algorithm, SETTINGS, out=out / name, resume=True, progress=progress)
+        for name, algorithm in (("fedavg", FedAvg()), ("fedasam", FedASAM()))
+    ]
+    result = compare([run.checkpoint for run in runs], out / "compare", progress=progress)
+    print(f"\n{result.table()}\n")
+    print(f"the sheet      {result.files[0]}")
+    print(f"the table      {result.files[1]}, {result.files[2].name}")
+    print(f"the runs       {runs[0].path}, {runs[1].path}")
+    print(f"in {time.perf_counter() - start:.0f} s. What to try next:")
+    ckpt = runs[1].checkpoint
+    for command in (
+        f"python -m analysis.hessian {ckpt} --top 20 --density --out {out / 'hessian'}",
+        f"python -m analysis.surface {ckpt} --points 41 --plot {out / 'surface.png'}",
+        f"python -m trainers scaffold --rounds {s.rounds} --out {out / 'scaffold'}",
+        "python -m trainers --help",
+    ):
+        print(f"  {command}")

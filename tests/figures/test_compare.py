@@ -1,0 +1,145 @@
+"""``python -m figures compare``: the sheet, the table, the cache."""
+
+import csv
+
+import pytest
+import torch
+from scipy.sparse.linalg import LinearOperator, eigsh
+
+import figures.measurements
+from analysis import measure_hessian
+from analysis.source import Source
+from figures.__main__ import main
+from figures.compare import compare
+from figures.table import Table
+from landscape import Landscape
+from landscape.command import run
+from trainers import FedASAM, FedAvg, Settings, train
+
+CHEAP = ["--top", "5", "--points", "5", "--samples", "60", "--probes", "2", "--steps", "8", "--quiet"]
+CHEAP_HERE = {"top": 5, "points": 5, "probes": 2, "steps": 8}
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    """Two short runs of the same seed."""
+    folder = tmp_path_factory.mktemp("runs")
+    settings = Settings(rounds=4, clients=5, per_round=2, device="cpu", save_every=2)
+    return [train(a, settings, out=folder / n) for n, a in (("a", FedAvg()), ("b", FedASAM()))]
+
+
+def test_writes_a_sheet_and_a_table_whose_numbers_are_the_checkpoints_own(runs, tmp_path, capsys):
+    line = ["compare", *(str(r.checkpoint) for r in runs), "--out", str(tmp_path), *CHEAP]
+    assert run(lambda: main(line)) == 0
+    assert (tmp_path / "compare.png").read_bytes().startswith(b"\x89PNG")
+    printed = capsys.readouterr().out
+    assert (tmp_path / "compare.txt").read_text().strip() in printed
+    rows = list(csv.DictReader((tmp_path / "compare.csv").open(encoding="utf-8")))
+    assert [row["model"] for row in rows] == ["fedavg", "fedasam"]
+    for row, one in zip(rows, runs, strict=True):
+        test = Landscape.from_checkpoint(one.checkpoint, "test", device="cpu")
+        subset = Landscape.from_checkpoint(one.checkpoint, samples=60, device="cpu", dtype="float64")
+        exact = scipy_eigenvalues(subset)
+        assert float(row["test accuracy"]) == test.accuracy()
+        assert float(row["test loss"]) == pytest.approx(test.value(), rel=1e-6)
+        assert float(row["train loss"]) == pytest.approx(subset.value(), rel=1e-5)
+        assert float(row["λ1"]) == pytest.approx(exact[0], rel=2e-3)
+        assert float(row["λ1/λ5"]) == pytest.approx(exact[0] / exact[4], rel=4e-3)
+        trace = measure_hessian(one.checkpoint, 5, samples=60, device="cpu").trace
+        assert (float(row["trace"]), float(row["trace stderr"])) == (trace.value, trace.stderr)
+
+
+def scipy_eigenvalues(landscape):
+    """The five largest, by ARPACK in float64."""
+    d = landscape.dimension
+    product = LinearOperator((d, d), lambda v: landscape.hvp(None, torch.from_numpy(v.ravel().copy())).numpy())
+    return eigsh(product, k=5, which="LA", return_eigenvectors=False)[::-1]
+
+
+def test_surfaces_share_axes_and_colours(runs, tmp_path):
+    result = compare([r.checkpoint for r in runs], tmp_path, source=source(), **CHEAP_HERE)
+    panels = [ax for ax in result.sheet().axes if ax.get_title().startswith("Loss, ")]
+    assert [ax.get_title() for ax in panels] == ["Loss, fedavg", "Loss, fedasam"]
+    filled = [ax.collections[0] for ax in panels]
+    assert (filled[0].levels == filled[1].levels).all()
+    assert (filled[0].norm.vmin, filled[0].norm.vmax) == (filled[1].norm.vmin, filled[1].norm.vmax)
+    assert panels[0].get_xlim() == panels[1].get_xlim() == (-1, 1)
+    low = min(s.surface.loss.min() for s in result.subjects)
+    high = max(s.surface.loss.max() for s in result.subjects)
+    assert filled[0].levels[0] == pytest.approx(low, rel=0.05)
+    assert filled[0].levels[-1] == pytest.approx(high, rel=0.05)
+
+
+def test_curves_are_those_of_the_runs(runs, tmp_path):
+    result = compare([r.checkpoint for r in runs], tmp_path, source=source(), **CHEAP_HERE)
+    accuracy = next(ax for ax in result.sheet().axes if ax.get_title() == "Test accuracy")
+    for line, one in zip(accuracy.get_lines(), runs, strict=True):
+        assert list(line.get_xdata()) == [1, 2, 3, 4]
+        assert list(line.get_ydata()) == [record["test_accuracy"] for record in one.metrics]
+
+
+def test_a_round_of_a_run_is_compared_with_the_curve_up_to_it(runs, tmp_path):
+    files = [runs[0].path / "rounds" / "00002.pt", runs[0].checkpoint]
+    result = compare(files, tmp_path, source=source(), **CHEAP_HERE)
+    assert [s.label for s in result.subjects] == ["fedavg, round 2", "fedavg, round 4"]
+    assert [len(s.metrics) for s in result.subjects] == [2, 4]
+
+
+def test_a_checkpoint_alone_has_no_curve_but_all_else(runs, tmp_path):
+    alone = []
+    for name, one in zip("ab", runs, strict=True):
+        (tmp_path / name / "deep").mkdir(parents=True)
+        alone.append(tmp_path / name / "deep" / "model.pt")
+        alone[-1].write_bytes(one.checkpoint.read_bytes())
+    result = compare(alone, tmp_path / "out", source=source(), **CHEAP_HERE)
+    titles = {ax.get_title() for ax in result.sheet().axes}
+    assert "Test accuracy" not in titles
+    assert {"Largest eigenvalues", "Spectral density", "Loss, fedavg", "Loss, fedasam"} <= titles
+
+
+def test_measurements_are_read_again_not_made_again(runs, tmp_path, monkeypatch):
+    files = [r.checkpoint for r in runs]
+    first = compare(files, tmp_path, source=source(), **CHEAP_HERE)
+    monkeypatch.setattr(figures.measurements, "measure_hessian", None)  # would fail if it were called
+    monkeypatch.setattr(Landscape, "hvp", None)
+    again = compare(files, tmp_path, source=source(), **CHEAP_HERE)
+    assert str(again.table()) == str(first.table())
+    with pytest.raises(TypeError):  # other settings are another measurement
+        compare(files, tmp_path, source=source(), **{**CHEAP_HERE, "top": 6})
+
+
+def test_table_aligns_rounds_and_quotes():
+    table = Table(("model", "λ1"), (("a", 1.23456789), ("long, name", None)))
+    assert str(table).splitlines() == [
+        "model          λ1",
+        "----------  -----",
+        "a           1.235",
+        "long, name      -",
+    ]
+    assert table.csv() == 'model,λ1\na,1.23456789\n"long, name",\n'
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["{a}"], "1 checkpoints are given: compare 2 to 7"),
+        (["{a}", "no/such.pt"], "there is no file no/such.pt"),
+        (["{a}", "{b}", "--out", "{a}/below"], "cannot create the directory"),
+        (["{a}", "{b}", "--points", "1"], "1 points along an axis"),
+        (["{a}", "{b}", "--samples", "0"], "0 samples are asked for"),
+    ],
+)
+def test_bad_input_is_one_sentence_and_exit_code_two(runs, words, sentence, tmp_path, capsys):
+    names = {name: str(one.checkpoint) for name, one in zip("ab", runs, strict=True)}
+    out = [] if "--out" in words else ["--out", str(tmp_path)]
+    line = ["compare", *(word.format(**names) for word in words), *out]
+    line += [] if "--samples" in words else ["--samples", "20"]
+    assert run(lambda: main([*line, "--top", "1", "--probes", "2", "--steps", "2", "--quiet"])) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("error: ")
+    assert sentence in error
+    assert error.count("\n") == 1
+
+
+def source():
+    return Source(samples=60, device="cpu")
