@@ -135,7 +135,7 @@ class ResNet18(nn.Module):
 
     def __init__(self, input_shape: Sequence[int], classes: int, norm: Callable[[int], nn.Module]) -> None:
         super().__init__()
-        channels, _, _ = _image_shape("resnet18", input_shape, 8)
+        channels, _, _ = _image_shape("resnet18_gn", input_shape, 8)
         self.conv1 = nn.Conv2d(channels, 64, 7, stride=2, padding=3, bias=False)
         self.bn1 = norm(64)
         self.maxpool = nn.MaxPool2d(3, stride=2, padding=1)

@@ -6,6 +6,7 @@ import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, cast
 
 import numpy as np
 
@@ -48,7 +49,7 @@ class Partition:
         """
         with atomic_write(path) as file:
             arrays = {f"client_{i:05d}": indices for i, indices in enumerate(self.clients)}
-            np.savez(file, allow_pickle=False, **arrays)
+            np.savez(file, **cast("Any", arrays))
 
     @classmethod
     def load(cls, path: str | Path) -> Partition:
