@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,6 +14,12 @@ from analysis.operators import Operator, Report
 from landscape import FedscapeError
 from landscape.randomness import torch_generator
 
+_SETTLING = 5
+"""Steps beyond 2k before the first stop: the gaps that bounds rest on are those between settled Ritz values."""
+_LOOK_BACK = 3
+"""Steps over which a value must have stood still: a gap is only seen between Ritz values, and a Ritz value that
+still climbs within a cluster shows that its true neighbours are nearer."""
+
 
 @dataclass(frozen=True)
 class Eigenpairs:
@@ -21,8 +28,8 @@ class Eigenpairs:
     Attributes:
         values: [k].
         residuals: ‖A v − λ v‖ for unit eigenvectors v, [k]: an eigenvalue lies within it of each value.
-        bounds: error bounds of the values, [k]: residual²/gap where the gap to the neighbours is known to be
-            wide, else the residual.
+        bounds: error bounds of the values, [k]: residual²/gap where the gap to the neighbouring Ritz values is
+            wide, else the residual; and never less than the value moved in the last steps.
         converged: which bounds are within the wanted tolerance, [k].
         products: products spent (HVPs).
         vectors: unit eigenvectors as rows, [k, d].
@@ -57,7 +64,8 @@ def largest_eigenpairs(
 
     Stops when every value's error bound is below ``tolerance`` times the value.  The bound is the residual
     r, or r²/gap where that is smaller (Parlett, The Symmetric Eigenvalue Problem, 1998, section 11.7), with
-    the gap to the neighbouring Ritz values less their own residuals.
+    the gap to the neighbouring Ritz values less their own residuals, and at least what the value moved in
+    the last three steps.
 
     Args:
         operator: a symmetric operator.
@@ -77,6 +85,7 @@ def largest_eigenpairs(
     generator = torch_generator(seed, "lanczos")
     start = torch.randn(d, generator=generator, dtype=torch.float64).to(operator.device, operator.dtype)
     krylov, before = Lanczos(start, generator), operator.products
+    history: deque[np.ndarray] = deque(maxlen=_LOOK_BACK + 1)
     while True:
         krylov.absorb(operator.matmat(krylov.vector[:, None])[:, 0])
         if not np.isfinite(krylov.diagonal[-1]):
@@ -84,8 +93,10 @@ def largest_eigenpairs(
         if krylov.steps < k:
             continue
         ritz = krylov.ritz()
-        bounds = _bounds(ritz)[::-1][:k]
-        values = ritz.values[::-1][:k]
+        values, bounds = ritz.values[::-1][:k], _bounds(ritz)[::-1][:k]
+        history.append(values)
+        if not krylov.complete:
+            bounds = np.maximum(bounds, np.abs(values - history[0]))
         # Values that are rounding beside the largest one are as good as they can be.
         floor = 10 * torch.finfo(operator.dtype).eps * np.abs(ritz.values).max()
         converged = bounds <= np.maximum(tolerance * np.abs(values), floor)
@@ -93,7 +104,11 @@ def largest_eigenpairs(
             report(operator.products - before, _worst(bounds, values))
         if krylov.complete or krylov.steps >= limit:
             break
-        if converged.all() and _no_copies_left(krylov, values[-1] + max(tolerance * abs(values[-1]), floor)):
+        if (
+            krylov.steps >= 2 * k + _SETTLING
+            and converged.all()
+            and _no_copies_left(krylov, values[-1] + max(tolerance * abs(values[-1]), floor))
+        ):
             break
     coordinates = torch.from_numpy(ritz.coordinates[:, ::-1][:, :k].copy()).to(krylov.basis)
     vectors = torch.nn.functional.normalize(coordinates.T @ krylov.basis, dim=1)
@@ -103,10 +118,10 @@ def largest_eigenpairs(
 
 def _bounds(ritz: Ritz) -> np.ndarray:
     values, residuals = ritz.values, ritz.residuals
-    gaps = np.full(len(values), np.inf)
-    if len(values) > 1:
-        apart = np.diff(values)
-        gaps = np.minimum(np.append(apart - residuals[1:], np.inf), np.insert(apart - residuals[:-1], 0, np.inf))
+    if len(values) == 1:
+        return residuals  # nothing is known of the neighbours
+    apart = np.diff(values)
+    gaps = np.minimum(np.append(apart - residuals[1:], np.inf), np.insert(apart - residuals[:-1], 0, np.inf))
     usable = gaps > residuals
     return np.where(usable, residuals**2 / np.where(usable, gaps, 1.0), residuals)
 

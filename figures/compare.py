@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure, SubFigure
-from matplotlib.ticker import MaxNLocator, PercentFormatter
+from matplotlib.ticker import LogFormatter, MaxNLocator, PercentFormatter
 
 from analysis import HessianReport, Surface
 from analysis.pictures import save_figure
@@ -80,6 +80,8 @@ class Comparison:
         if curves:
             self._curves(axes[0], "train_loss", "loss of the local steps (nats)", "Training loss")
             axes[0].set_yscale("log")
+            axes[0].yaxis.set_major_formatter("{x:g}")
+            axes[0].yaxis.set_minor_formatter(LogFormatter(minor_thresholds=(1, 0.4)))
             self._curves(axes[1], "test_accuracy", "test accuracy", "Test accuracy")
             axes[1].yaxis.set_major_formatter(PercentFormatter(1.0))
         draw_eigenvalues(axes[-2], reports, labels)

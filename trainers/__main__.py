@@ -81,9 +81,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     command = read(sys.argv[1:] if arguments is None else arguments)
     name = algorithm_name(command.algorithm)
     out = command.output.out or Path("runs") / name
-    result = train(
-        command.algorithm, command.settings, out=out, resume=command.output.resume, progress=not command.output.quiet
-    )
+    options = {"resume": command.output.resume, "progress": not command.output.quiet}
+    try:
+        result = train(command.algorithm, command.settings, out=out, **options)
+    except KeyboardInterrupt:
+        print(f"the rounds done so far are in {out}: the same command with --resume continues", file=sys.stderr)
+        raise
     print(_summary(name, result, command.settings.rounds))
     return EXIT_DIVERGED if result.status == "diverged" else 0
 

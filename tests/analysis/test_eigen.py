@@ -11,14 +11,15 @@ from tests.analysis.spectra import SPECTRA, dense_hessian, matrix, small_landsca
 
 
 @pytest.mark.parametrize("name", SPECTRA)
+@pytest.mark.parametrize("k", [1, 2, 5])
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=["float64", "float32"])
-def test_values_are_the_largest_eigenvalues_within_their_bounds(name, dtype):
+def test_values_are_the_largest_eigenvalues_within_their_bounds(name, dtype, k):
     operator, exact = matrix(name, dtype)
-    found = largest_eigenpairs(operator, 5, tolerance=1e-6)
+    found = largest_eigenpairs(operator, k, tolerance=1e-6)
     rounding = 20 * torch.finfo(dtype).eps * np.abs(exact).max()
     assert found.converged.all()
-    np.testing.assert_allclose(found.values, exact[:5], rtol=1e-6, atol=rounding)
-    assert (np.abs(found.values - exact[:5]) <= found.bounds + rounding).all()
+    np.testing.assert_allclose(found.values, exact[:k], rtol=1e-6, atol=rounding)
+    assert (np.abs(found.values - exact[:k]) <= found.bounds + rounding).all()
     assert found.products == operator.products <= 120
 
 
@@ -30,6 +31,15 @@ def test_bounds_and_residuals_hold_where_it_stops_early():
         true = (operator @ vector - value * vector).norm().item()
         assert true == pytest.approx(residual, rel=1e-6)
         assert np.abs(exact - value).min() <= residual
+
+
+def test_default_tolerance_is_kept_from_any_start():
+    """One step's only Ritz value, near zero here, once passed for the largest eigenvalue."""
+    operator, exact = matrix("indefinite")
+    for seed in range(40):
+        found = largest_eigenpairs(operator, 1, seed=seed)
+        assert found.values[0] == pytest.approx(exact[0], rel=1e-3), seed
+        assert found.products > 5
 
 
 def test_vectors_are_orthonormal_eigenvectors():
