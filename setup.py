@@ -30,7 +30,8 @@ setup(
         "rich>=13",
     ],
     extras_require={
-        "test": ["pytest>=8", "pytest-xdist>=3.5", "ruff>=0.9", "mypy>=1.14", "pillow>=10"],
+        "test": ["pytest>=8", "pytest-xdist>=3.5", "ruff>=0.9", "mypy>=1.14", "pillow>=10", "safetensors>=0.4"],
+        "safetensors": ["safetensors>=0.4"],
         "notebook": ["jupyterlab>=4", "jupytext>=1.16"],
     },
     entry_points={

@@ -63,8 +63,8 @@ class Hessian(_Multiplying):
 
     def __init__(self, landscape: Landscape, w: Tensor | None = None) -> None:
         self.landscape = landscape
-        self.w = landscape.weights if w is None else w
         self.products = 0
+        self._hvp = landscape.hessian(w)
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -84,7 +84,7 @@ class Hessian(_Multiplying):
     def matmat(self, vectors: Tensor) -> Tensor:
         """H V for V of shape [d, k] -> [d, k]; the vectors share each micro-batch's graph."""
         self.products += vectors.shape[1]
-        return self.landscape.hvp(self.w, vectors.T).T
+        return self._hvp(vectors.T).T
 
 
 class Dense(_Multiplying):

@@ -31,8 +31,8 @@ class Source:
     data_dir: Annotated[Path | None, option("DIR", "as in training")] = None
     """folder that holds the data set's own folder (cifar-10-batches-py, ...)"""
     model: Annotated[str | None, option("NAME", "the checkpoint's")] = None
-    """the network, where the checkpoint names it as package.module:callable"""
+    """the network: of a state dict from elsewhere, or where the checkpoint names it as package.module:callable"""
     data: Annotated[str | None, option("NAME", "the checkpoint's")] = None
-    """the data set, where the checkpoint names it as package.module:callable"""
+    """the data set: of a state dict from elsewhere, or where the checkpoint names it as package.module:callable"""
     batch_size: Annotated[int | None, option("N", "256 on the CPU, 1024 on CUDA")] = None
     """samples per micro-batch: speed and memory, not results"""

@@ -24,6 +24,7 @@ from analysis.store import MAX_POINTS, Provenance, SurfaceStore, client_ranges
 from landscape import Checkpoint, FedscapeError, Landscape
 from landscape.command import parse, run
 from landscape.files import make_directory, write_json
+from landscape.foreign import open_checkpoint
 from landscape.progress import Progress
 
 if TYPE_CHECKING:
@@ -230,7 +231,7 @@ def measure_surface(
             raise FedscapeError("a Landscape brings its data, device and dtype along: leave those arguments out")
         landscape, names = subject, _names_of_landscape(subject)
     else:
-        checkpoint = subject if isinstance(subject, Checkpoint) else Checkpoint.load(subject)
+        checkpoint = open_checkpoint(subject, model, data, data_dir)
         landscape = Landscape.from_checkpoint(
             checkpoint, split, clients, samples, device, dtype,
             data_dir=data_dir, model=model, data=data, batch_size=batch_size,
@@ -295,8 +296,8 @@ def _names_of_checkpoint(checkpoint: Checkpoint) -> dict[str, Any]:
     return {
         "model": _name(checkpoint.model.get("name")),
         "data": _name(checkpoint.data.get("name")),
-        "algorithm": _name(checkpoint.algorithm.get("name")),
-        "round": checkpoint.round,
+        "algorithm": "a model" if checkpoint.foreign else _name(checkpoint.algorithm.get("name")),
+        "round": None if checkpoint.foreign else checkpoint.round,
         "checkpoint": checkpoint.digest(),
     }
 

@@ -21,6 +21,7 @@ from figures.measurements import Cache
 from figures.table import Table
 from landscape import Checkpoint, Evaluation, FedscapeError
 from landscape.files import make_directory
+from landscape.foreign import open_checkpoint
 from trainers.directory import RunDirectory
 
 _MOST = len(COLOURS)
@@ -169,12 +170,13 @@ def compare(
     """
     if not 2 <= len(checkpoints) <= _MOST:
         raise FedscapeError(f"{len(checkpoints)} checkpoints are given: compare 2 to {_MOST}")
-    loaded = [Checkpoint.load(path) for path in checkpoints]
+    source = source or Source()
+    loaded = [open_checkpoint(path, source.model, source.data, source.data_dir) for path in checkpoints]
     data = sorted({str(checkpoint.data.get("name")) for checkpoint in loaded})
     if len(data) > 1:
         raise FedscapeError(f"the checkpoints are of different data ({', '.join(data)}): compare those of one data set")
     folder = make_directory(out)
-    cache = Cache(folder / "cache", source or Source(), seed, progress)
+    cache = Cache(folder / "cache", source, seed, progress)
     spectrum = {
         "top": top,
         "trace_tolerance": trace_tolerance,
@@ -200,9 +202,9 @@ def compare(
 
 
 def _labels(checkpoints: Sequence[Checkpoint]) -> list[str]:
-    """The shortest names that tell them apart: algorithm, then round or folder, then path."""
-    names = [str(c.algorithm.get("name")) for c in checkpoints]
-    rounds = [f"{name}, round {c.round}" for name, c in zip(names, checkpoints, strict=True)]
+    """The shortest names that tell them apart: algorithm (or file), then round or folder, then path."""
+    names = [c.label for c in checkpoints]
+    rounds = [name if c.foreign else f"{name}, round {c.round}" for name, c in zip(names, checkpoints, strict=True)]
     folders = [f"{name} ({c.path.parent.name})" for name, c in zip(names, checkpoints, strict=True) if c.path]
     for labels in (names, rounds, folders):
         if len(set(labels)) == len(checkpoints):
@@ -211,7 +213,7 @@ def _labels(checkpoints: Sequence[Checkpoint]) -> list[str]:
 
 
 def _metrics(checkpoint: Checkpoint) -> list[dict[str, Any]]:
-    if checkpoint.path is None:
+    if checkpoint.path is None or checkpoint.foreign:
         return []
     for folder in (checkpoint.path.parent, checkpoint.path.parent.parent):
         if (folder / "metrics.jsonl").is_file():

@@ -21,6 +21,8 @@ from landscape.partition import Partition, make_partition
 from landscape.version import versions
 
 FORMAT = "fedscape/1"
+UNKNOWN = "unknown"
+"""The algorithm's name where only the weights are known (:mod:`landscape.foreign`)."""
 
 _TYPES: dict[str, type | tuple[type, ...]] = {
     "model": dict, "data": dict, "algorithm": dict, "round": int, "seed": int,
@@ -75,12 +77,20 @@ class Checkpoint:
         Raises:
             FedscapeError: no such file, not a checkpoint, cut short, unsafe, or of another format.
         """
-        contents = load_torch(path)
+        return cls.of_contents(load_torch(path), path)
+
+    @classmethod
+    def of_contents(cls, contents: Any, path: str | Path) -> Checkpoint:
+        """The checkpoint that a file's contents are.
+
+        Raises:
+            FedscapeError: they are of another format or not whole.
+        """
         if not isinstance(contents, dict) or "format" not in contents:
             raise FedscapeError(f"{path} is not a Fedscape checkpoint: it does not say format '{FORMAT}'")
-        if contents.pop("format") != FORMAT:
+        if contents["format"] != FORMAT:
             raise FedscapeError(f"{path} has another checkpoint format: this version reads '{FORMAT}'")
-        contents.setdefault("clients", {})
+        contents = {"clients": {}, **contents}
         for name, kind in _TYPES.items():
             if not isinstance(contents.get(name), kind):
                 raise FedscapeError(f"{path} is not a whole checkpoint: '{name}' is missing or of the wrong type")
@@ -202,8 +212,20 @@ class Checkpoint:
         return sha.hexdigest()
 
     @property
+    def foreign(self) -> bool:
+        """Whether only its weights are known: somebody else's file, opened by :mod:`landscape.foreign`."""
+        return self.algorithm.get("name") == UNKNOWN
+
+    @property
+    def label(self) -> str:
+        """Its algorithm's name; the file's where that is not known."""
+        return self.path.name if self.foreign and self.path else str(self.algorithm.get("name"))
+
+    @property
     def title(self) -> str:
         """What it is, in a line."""
+        if self.foreign:
+            return f"{self.label}, {self.model.get('name')} on {self.data.get('name')}"
         return f"{self.algorithm.get('name')}, round {self.round}, {self.model.get('name')} on {self.data.get('name')}"
 
     @property

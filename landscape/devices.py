@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -44,6 +45,16 @@ def resolve_dtype(name: str | torch.dtype) -> torch.dtype:
     if dtype is None or dtype not in DTYPES.values():
         raise FedscapeError(f"unknown dtype '{name}': give float32 or float64")
     return dtype
+
+
+def free_memory(device: torch.device) -> int:
+    """Bytes free on a device (of the machine, for the CPU); 2 GiB where the system does not tell."""
+    if device.type == "cuda":
+        return torch.cuda.mem_get_info(device)[0]
+    try:
+        return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (AttributeError, ValueError, OSError):
+        return 2 << 30
 
 
 @contextmanager

@@ -63,13 +63,13 @@ class FlatModule:
         """The gradient of a scalar as a fresh vector ``[d]``."""
         return _join(self.gradients(loss))
 
-    def hessian_vector_products(self, loss: Tensor, v: Tensor) -> Tensor:
-        """H v for each row of ``v`` ([k, d]) -> ``[k, d]``; the rows share one graph.
+    def products(self, gradients: list[Tensor], v: Tensor, *, keep: bool = False) -> Tensor:
+        """H v for each row of ``v`` ([k, d]) -> ``[k, d]``, from gradients made with ``create_graph``.
 
         Reverse over reverse: differentiate the gradient, which is right on every layer that has a double
-        backward (forward-over-reverse compositions are silently wrong on some normalisation layers).
+        backward (forward-over-reverse compositions are silently wrong on some normalisation layers).  The
+        rows share the gradients' graph, which lives on where ``keep`` is true.
         """
-        gradients = self.gradients(loss, create_graph=True)
         # A gradient without a graph is constant: it adds nothing to H v.
         live = [i for i, g in enumerate(gradients) if g.requires_grad]
         if not live or not len(v):
@@ -81,7 +81,7 @@ class FlatModule:
                 [gradients[i] for i in live],
                 self._parameters,
                 [parts[i] for i in live],
-                retain_graph=k < len(v) - 1,
+                retain_graph=keep or k < len(v) - 1,
                 allow_unused=True,
                 materialize_grads=True,
             )
