@@ -7,9 +7,9 @@ symmetric operator.
 from typing import Any
 
 from analysis.density import Density, estimate_density
-from analysis.eigen import Eigenpairs, largest_eigenpairs
+from analysis.eigen import Eigenpairs, extreme_eigenpairs, largest_eigenpairs
 from analysis.lanczos import Lanczos
-from analysis.operators import Dense, Hessian, Operator
+from analysis.operators import Dense, Fisher, FromScipy, GaussNewton, Hessian, Operator, Shifted, to_scipy
 from analysis.report import HessianReport
 from analysis.trace import Trace, estimate_trace
 
@@ -23,17 +23,23 @@ __all__ = [
     "Dense",
     "Density",
     "Eigenpairs",
+    "Fisher",
+    "FromScipy",
+    "GaussNewton",
     "Hessian",
     "HessianReport",
     "Lanczos",
     "Operator",
+    "Shifted",
     "Surface",
     "Trace",
     "estimate_density",
     "estimate_trace",
+    "extreme_eigenpairs",
     "largest_eigenpairs",
     "measure_hessian",
     "measure_surface",
+    "to_scipy",
 ]
 
 

@@ -1,9 +1,11 @@
-"""The largest eigenvalues and their eigenvectors."""
+"""Extreme eigenvalues and their eigenvectors."""
 
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 import torch
@@ -14,6 +16,15 @@ from analysis.operators import Operator, Report
 from landscape import FedscapeError
 from landscape.randomness import torch_generator
 
+Which = Literal["largest", "smallest", "magnitude", "both"]
+
+_CHOICES: dict[str, Callable[[np.ndarray, int], np.ndarray]] = {
+    "largest": lambda ascending, k: np.arange(len(ascending))[::-1][:k],
+    "smallest": lambda ascending, k: np.arange(k),
+    "magnitude": lambda ascending, k: np.argsort(-np.abs(ascending), kind="stable")[:k],
+    "both": lambda ascending, k: np.concatenate([np.arange(len(ascending))[::-1][:k], np.arange(k)]),
+}
+
 _SETTLING = 5
 """Steps beyond 2k before the first stop: the gaps that bounds rest on are those between settled Ritz values."""
 _LOOK_BACK = 3
@@ -23,7 +34,7 @@ still climbs within a cluster shows that its true neighbours are nearer."""
 
 @dataclass(frozen=True)
 class Eigenpairs:
-    """Largest eigenvalues, descending.
+    """Extreme eigenvalues, in the order asked for (the largest: descending).
 
     Attributes:
         values: [k].
@@ -51,16 +62,17 @@ class Eigenpairs:
         return float(self.values[i - 1] / self.values[j - 1]) if max(i, j) <= len(self.values) else None
 
 
-def largest_eigenpairs(
+def extreme_eigenpairs(
     operator: Operator,
     k: int = 5,
     *,
+    which: Which = "largest",
     tolerance: float = 1e-3,
     max_products: int | None = None,
     seed: int = 0,
     report: Report | None = None,
 ) -> Eigenpairs:
-    """The k algebraically largest eigenvalues by Lanczos with full re-orthogonalisation.
+    """The k eigenvalues at an end of the spectrum, by Lanczos with full re-orthogonalisation.
 
     Stops when every value's error bound is below ``tolerance`` times the value.  The bound is the residual
     r, or r²/gap where that is smaller (Parlett, The Symmetric Eigenvalue Problem, 1998, section 11.7), with
@@ -70,6 +82,8 @@ def largest_eigenpairs(
     Args:
         operator: a symmetric operator.
         k: how many, 1 to d.
+        which: ``largest`` (descending), ``smallest`` (ascending), ``magnitude`` (largest |λ|, descending), or
+            ``both``: the k largest, then the k smallest (k up to d/2).
         tolerance: relative error wanted of each value.
         max_products: stop there even if not converged (``converged`` says which are); 20 k + 100 unless given.
         seed: draws the start vector.
@@ -79,6 +93,10 @@ def largest_eigenpairs(
         FedscapeError: k is not from 1 to d, or the operator gives values that are not finite.
     """
     d = operator.shape[0]
+    if which not in _CHOICES:
+        raise FedscapeError(f"unknown end of the spectrum '{which}': give {', '.join(_CHOICES)}")
+    if which == "both" and 2 * k > d:
+        raise FedscapeError(f"{k} eigenvalues at both ends are more than the {d} there are")
     if not 1 <= k <= d:
         raise FedscapeError(f"{k} eigenvalues are asked for: give a number from 1 to the {d} parameters there are")
     limit = min(d, max_products if max_products is not None else 20 * k + 100)
@@ -90,10 +108,11 @@ def largest_eigenpairs(
         krylov.absorb(operator.matmat(krylov.vector[:, None])[:, 0])
         if not np.isfinite(krylov.diagonal[-1]):
             raise FedscapeError("the operator's products are not finite: there is no spectrum at this point")
-        if krylov.steps < k:
+        if krylov.steps < k * (1 + (which == "both")):
             continue
         ritz = krylov.ritz()
-        values, bounds = ritz.values[::-1][:k], _bounds(ritz)[::-1][:k]
+        chosen = _CHOICES[which](ritz.values, k)
+        values, bounds = ritz.values[chosen], _bounds(ritz)[chosen]
         history.append(values)
         if not krylov.complete:
             bounds = np.maximum(bounds, np.abs(values - history[0]))
@@ -104,16 +123,14 @@ def largest_eigenpairs(
             report(operator.products - before, _worst(bounds, values))
         if krylov.complete or krylov.steps >= limit:
             break
-        if (
-            krylov.steps >= 2 * k + _SETTLING
-            and converged.all()
-            and _no_copies_left(krylov, values[-1] + max(tolerance * abs(values[-1]), floor))
-        ):
+        settled = krylov.steps >= 2 * len(values) + _SETTLING
+        margin = np.maximum(tolerance * np.abs(values), floor)
+        if settled and converged.all() and _no_copies_left(krylov, which, values, margin):
             break
-    coordinates = torch.from_numpy(ritz.coordinates[:, ::-1][:, :k].copy()).to(krylov.basis)
+    coordinates = torch.from_numpy(ritz.coordinates[:, chosen]).to(krylov.basis)
     vectors = torch.nn.functional.normalize(coordinates.T @ krylov.basis, dim=1)
-    residuals = ritz.residuals[::-1][:k].copy()
-    return Eigenpairs(values.copy(), residuals, bounds.copy(), converged, operator.products - before, vectors, krylov)
+    residuals = ritz.residuals[chosen]
+    return Eigenpairs(values, residuals, bounds, converged, operator.products - before, vectors, krylov)
 
 
 def _bounds(ritz: Ritz) -> np.ndarray:
@@ -126,8 +143,8 @@ def _bounds(ritz: Ritz) -> np.ndarray:
     return np.where(usable, residuals**2 / np.where(usable, gaps, 1.0), residuals)
 
 
-def _no_copies_left(krylov: Lanczos, smallest: float) -> bool:
-    """After an invariant space, whether a fresh start found nothing that belongs among the largest.
+def _no_copies_left(krylov: Lanczos, which: Which, values: np.ndarray, margin: np.ndarray) -> bool:
+    """After an invariant space, whether a fresh start found nothing that belongs among the chosen values.
 
     A Krylov space holds one eigenvector of each multiple eigenvalue; the others appear after it is full.
     """
@@ -137,8 +154,29 @@ def _no_copies_left(krylov: Lanczos, smallest: float) -> bool:
     if first == 0:
         return False
     latest = krylov.ritz(first)
-    return bool(latest.values[-1] + latest.residuals[-1] <= smallest)
+    low, high = (latest.values - latest.residuals).min(), (latest.values + latest.residuals).max()
+    if which == "magnitude":
+        return bool(max(abs(low), abs(high)) <= (np.abs(values) + margin).min())
+    above = (
+        which != "smallest"
+        and high > (values + margin)[: len(values) if which == "largest" else len(values) // 2].min()
+    )
+    below = which != "largest" and low < (values - margin)[0 if which == "smallest" else len(values) // 2 :].max()
+    return not (above or below)
 
 
 def _worst(bounds: np.ndarray, values: np.ndarray) -> float:
     return float((bounds / np.maximum(np.abs(values), np.finfo(float).tiny)).max())
+
+
+def largest_eigenpairs(
+    operator: Operator,
+    k: int = 5,
+    *,
+    tolerance: float = 1e-3,
+    max_products: int | None = None,
+    seed: int = 0,
+    report: Report | None = None,
+) -> Eigenpairs:
+    """The k algebraically largest eigenvalues: :func:`extreme_eigenpairs` with ``which="largest"``."""
+    return extreme_eigenpairs(operator, k, tolerance=tolerance, max_products=max_products, seed=seed, report=report)

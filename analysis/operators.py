@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol
+from typing import Literal, Protocol
 
+import numpy as np
 import torch
+from scipy.sparse.linalg import LinearOperator, aslinearoperator
 from torch import Tensor
 
 from landscape import Landscape
@@ -42,29 +44,21 @@ class Operator(Protocol):
         ...
 
 
-class _Multiplying:
+class Multiplying:
+    """``A @ v`` for whatever has ``matmat``."""
+
     def __matmul__(self: Operator, vectors: Tensor) -> Tensor:
         """A v for one vector [d] or several [d, k]."""
         return self.matmat(vectors[:, None])[:, 0] if vectors.dim() == 1 else self.matmat(vectors)
 
 
-class Hessian(_Multiplying):
-    """∇²L at a point of a landscape (its own point unless given), exact over the whole data set.
+class _OnLandscape(Multiplying):
+    """A matrix of a landscape's at one point; ``multiply`` maps stacked vectors [k, d] to their products."""
 
-    Example:
-        >>> import torch
-        >>> from analysis import Hessian
-        >>> from landscape import Landscape
-        >>> line = torch.nn.Linear(2, 1, bias=False)
-        >>> bowl = Landscape(line, (torch.eye(2), torch.ones(2, 1)), torch.nn.functional.mse_loss, device="cpu")
-        >>> Hessian(bowl) @ torch.tensor([1.0, 0.0])
-        tensor([1., 0.])
-    """
-
-    def __init__(self, landscape: Landscape, w: Tensor | None = None) -> None:
+    def __init__(self, landscape: Landscape, multiply: Callable[[Tensor], Tensor]) -> None:
         self.landscape = landscape
         self.products = 0
-        self._hvp = landscape.hessian(w)
+        self._multiply = multiply
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -82,12 +76,105 @@ class Hessian(_Multiplying):
         return self.landscape.device
 
     def matmat(self, vectors: Tensor) -> Tensor:
-        """H V for V of shape [d, k] -> [d, k]; the vectors share each micro-batch's graph."""
+        """A V for V of shape [d, k] -> [d, k]; the vectors share each micro-batch's graph."""
         self.products += vectors.shape[1]
-        return self._hvp(vectors.T).T
+        return self._multiply(vectors.T).T
 
 
-class Dense(_Multiplying):
+class Hessian(_OnLandscape):
+    """∇²L at a point of a landscape (its own point unless given), exact over the whole data set.
+
+    Example:
+        >>> import torch
+        >>> from analysis import Hessian
+        >>> from landscape import Landscape
+        >>> line = torch.nn.Linear(2, 1, bias=False)
+        >>> bowl = Landscape(line, (torch.eye(2), torch.ones(2, 1)), torch.nn.functional.mse_loss, device="cpu")
+        >>> Hessian(bowl) @ torch.tensor([1.0, 0.0])
+        tensor([1., 0.])
+    """
+
+    def __init__(self, landscape: Landscape, w: Tensor | None = None) -> None:
+        super().__init__(landscape, landscape.hessian(w))
+
+
+class GaussNewton(_OnLandscape):
+    """The generalised Gauss-Newton matrix (1/n) Σ J_iᵀ ∇²ℓ_i J_i: positive semi-definite for convex losses."""
+
+    def __init__(self, landscape: Landscape, w: Tensor | None = None) -> None:
+        super().__init__(landscape, landscape.gauss_newton(w))
+
+
+class Fisher(_OnLandscape):
+    """The Fisher matrix: ``empirical`` (1/n) Σ ∇ℓ_i ∇ℓ_iᵀ with the true labels, or ``mc`` with labels drawn
+    from the model, one a sample."""
+
+    def __init__(
+        self,
+        landscape: Landscape,
+        w: Tensor | None = None,
+        *,
+        kind: Literal["empirical", "mc"] = "empirical",
+        seed: int = 0,
+    ) -> None:
+        super().__init__(landscape, landscape.gauss_newton(w, kind, seed=seed))
+
+
+class Shifted(Multiplying):
+    """A + c I: with A the loss's Hessian and c a weight decay, the Hessian of L + (c/2)‖w‖²."""
+
+    def __init__(self, operator: Operator, shift: float) -> None:
+        self.operator, self.shift = operator, shift
+        self.products = 0
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """(d, d)."""
+        return self.operator.shape
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The operator's type."""
+        return self.operator.dtype
+
+    @property
+    def device(self) -> torch.device:
+        """The operator's device."""
+        return self.operator.device
+
+    def matmat(self, vectors: Tensor) -> Tensor:
+        """A V + c V."""
+        self.products += vectors.shape[1]
+        return self.operator.matmat(vectors) + self.shift * vectors
+
+
+def to_scipy(operator: Operator) -> LinearOperator:
+    """The same matrix for SciPy, on NumPy vectors in the operator's type."""
+
+    def multiply(vectors: np.ndarray) -> np.ndarray:
+        columns = torch.from_numpy(np.ascontiguousarray(vectors.reshape(operator.shape[1], -1)))
+        return operator.matmat(columns.to(operator.device, operator.dtype)).cpu().numpy().reshape(vectors.shape)
+
+    dtype = np.dtype(str(operator.dtype).removeprefix("torch."))
+    return LinearOperator(operator.shape, matvec=multiply, matmat=multiply, rmatvec=multiply, dtype=dtype)
+
+
+class FromScipy(Multiplying):
+    """A symmetric SciPy operator or matrix, on CPU tensors in float64."""
+
+    def __init__(self, operator: LinearOperator | np.ndarray) -> None:
+        self._operator = aslinearoperator(operator)
+        self.products = 0
+        self.shape: tuple[int, int] = self._operator.shape
+        self.dtype, self.device = torch.float64, torch.device("cpu")
+
+    def matmat(self, vectors: Tensor) -> Tensor:
+        """A V."""
+        self.products += vectors.shape[1]
+        return torch.from_numpy(np.asarray(self._operator.matmat(vectors.numpy()), dtype=np.float64))
+
+
+class Dense(Multiplying):
     """A symmetric matrix [d, d] in memory."""
 
     def __init__(self, matrix: Tensor) -> None:

@@ -49,19 +49,46 @@ class FlatModule:
         with torch.no_grad():
             self.buffer.copy_(w)
 
-    def gradients(self, loss: Tensor, *, create_graph: bool = False) -> list[Tensor]:
-        """The gradient of a scalar by each parameter tensor; zeros where it does not depend on one."""
-        if not loss.requires_grad:
+    def gradients(
+        self, outputs: Tensor, weights: Tensor | None = None, *, create_graph: bool = False, keep: bool = False
+    ) -> list[Tensor]:
+        """The gradient of ⟨outputs, weights⟩ (of a scalar, without weights) by each parameter tensor.
+
+        Zeros where it does not depend on one; the graph lives on where ``keep`` is true.
+        """
+        if not outputs.requires_grad:
             return [torch.zeros_like(p) for p in self._parameters]
         return list(
             torch.autograd.grad(
-                loss, self._parameters, create_graph=create_graph, allow_unused=True, materialize_grads=True
+                outputs,
+                self._parameters,
+                weights,
+                create_graph=create_graph,
+                retain_graph=keep or create_graph,
+                allow_unused=True,
+                materialize_grads=True,
             )
         )
 
+    def pushed(self, pulled: list[Tensor], dummy: Tensor, v: Tensor) -> Tensor:
+        """J v, from ``pulled`` = Jᵀ dummy made with ``create_graph``: the derivative of ⟨pulled, v⟩ by ``dummy``."""
+        parts = [p.view(e.shape) for p, e in zip(v.split(self.space.sizes), self.space.entries, strict=True)]
+        live = [i for i, p in enumerate(pulled) if p.requires_grad]
+        if not live:
+            return torch.zeros_like(dummy)
+        (image,) = torch.autograd.grad(
+            [pulled[i] for i in live],
+            dummy,
+            [parts[i] for i in live],
+            retain_graph=True,
+            allow_unused=True,
+            materialize_grads=True,
+        )
+        return image
+
     def gradient(self, loss: Tensor) -> Tensor:
         """The gradient of a scalar as a fresh vector ``[d]``."""
-        return _join(self.gradients(loss))
+        return join(self.gradients(loss))
 
     def products(self, gradients: list[Tensor], v: Tensor, *, keep: bool = False) -> Tensor:
         """H v for each row of ``v`` ([k, d]) -> ``[k, d]``, from gradients made with ``create_graph``.
@@ -85,9 +112,10 @@ class FlatModule:
                 allow_unused=True,
                 materialize_grads=True,
             )
-            rows.append(_join(products))
+            rows.append(join(products))
         return torch.stack(rows)
 
 
-def _join(tensors: list[Tensor] | tuple[Tensor, ...]) -> Tensor:
+def join(tensors: list[Tensor] | tuple[Tensor, ...]) -> Tensor:
+    """Tensors by parameter -> one vector [d]."""
     return torch.cat([tensor.reshape(-1) for tensor in tensors])

@@ -15,7 +15,7 @@ from landscape.devices import free_memory, reproducible_arithmetic, resolve_devi
 from landscape.errors import FedscapeError
 from landscape.flat import FlatModule
 from landscape.foreign import open_checkpoint
-from landscape.products import HessianProducts
+from landscape.products import GaussNewtonProducts, HessianProducts, OutputCurvature
 from landscape.randomness import torch_generator
 from landscape.samples import Samples, as_samples
 from landscape.space import ParameterSpace
@@ -129,6 +129,14 @@ class Landscape:
             chosen = random_subset(chosen, samples)
         return cls(module, chosen, device=device, dtype=dtype, batch_size=batch_size)
 
+    def to(self, dtype: str | torch.dtype) -> Landscape:
+        """The same function at the same point, in another floating-point type."""
+        other = Landscape(
+            self._flat.module, self.data, self.loss, device=self.device, dtype=dtype, batch_size=self.batch_size
+        )
+        other.weights = self.weights.to(other.dtype)
+        return other
+
     def __repr__(self) -> str:
         return (
             f"Landscape({self.dimension:,} parameters, {len(self.data):,} samples, "
@@ -213,6 +221,21 @@ class Landscape:
         """
         memory = free_memory(self.device) // 4 if graph_memory is None else graph_memory
         return HessianProducts(self._flat, self.loss, self._batches, self.weights if w is None else w, memory)
+
+    def gauss_newton(
+        self, w: Tensor | None = None, kind: OutputCurvature = "ggn", *, seed: int = 0
+    ) -> GaussNewtonProducts:
+        """Products with the generalised Gauss-Newton matrix or a Fisher matrix at one point.
+
+        Args:
+            w: the point, [d]; ``None`` is ``weights``.
+            kind: ``ggn``, ``empirical`` (Fisher) or ``mc`` (Monte-Carlo Fisher).
+            seed: of the labels of ``mc``.
+
+        Raises:
+            FedscapeError: another kind; in a product, ``mc`` of something that is no classifier.
+        """
+        return GaussNewtonProducts(self._flat, self.loss, self._batches, self.weights if w is None else w, kind, seed)
 
     @contextmanager
     def _at(self, w: Tensor | None) -> Iterator[None]:

@@ -1,8 +1,9 @@
-"""Hessian-vector products at one point."""
+"""Products with the Hessian and its relatives at one point."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -10,8 +11,12 @@ from torch.autograd.graph import saved_tensors_hooks
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from landscape.devices import reproducible_arithmetic
-from landscape.flat import FlatModule
+from landscape.errors import FedscapeError
+from landscape.flat import FlatModule, join
 from landscape.groupnorm import quicken
+from landscape.randomness import torch_generator
+
+OutputCurvature = Literal["ggn", "empirical", "mc"]
 
 Batches = Callable[[], Iterator[tuple[Tensor, Tensor, float]]]
 
@@ -79,3 +84,69 @@ class HessianProducts:
         with saved_tensors_hooks(note, lambda tensor: tensor):
             gradients = self._flat.gradients(self._loss(self._flat.module(x), y), create_graph=True)
         return sum(storages.values()), gradients
+
+
+class GaussNewtonProducts:
+    """v -> (1/n) Σ_i J_iᵀ C_i J_i v, J_i the outputs' Jacobian at sample i, C_i a curvature of the loss in them.
+
+    ``kind`` chooses C_i: ``ggn``, the loss's Hessian in the outputs (generalised Gauss-Newton, Schraudolph,
+    Neural Computation 2002); ``empirical``, r_i r_iᵀ with r_i the loss's gradient in the outputs (empirical
+    Fisher: the second moment of per-sample gradients); ``mc``, the same with one label a sample drawn from the
+    model's own softmax (Monte-Carlo Fisher, whose mean over draws is ``ggn`` for cross-entropy).
+
+    J v is the transpose of the transposed Jacobian, two reverse passes, so that every layer with a double
+    backward is right.
+    """
+
+    def __init__(
+        self,
+        flat: FlatModule,
+        loss: Callable[[Tensor, Tensor], Tensor],
+        batches: Batches,
+        w: Tensor,
+        kind: OutputCurvature,
+        seed: int,
+    ) -> None:
+        if kind not in ("ggn", "empirical", "mc"):
+            raise FedscapeError(f"unknown curvature '{kind}': give ggn, empirical or mc")
+        self._flat, self._loss, self._batches, self._kind, self._seed = flat, loss, batches, kind, seed
+        self._w = w
+
+    def __call__(self, v: Tensor) -> Tensor:
+        """The products with one vector [d] or stacked ones [k, d], in the shape of ``v``."""
+        space, flat = self._flat.space, self._flat
+        space.check(v)
+        rows = v.detach().reshape(-1, space.dimension).to(flat.buffer)
+        total = torch.zeros_like(rows)
+        flat.load(self._w)
+        with reproducible_arithmetic(), torch.enable_grad(), sdpa_kernel(SDPBackend.MATH):
+            for number, (x, y, share) in enumerate(self._batches()):
+                outputs = flat.module(x)
+                curvature = self._curvature(outputs, y, number)
+                dummy = torch.zeros_like(outputs, requires_grad=True)
+                pulled = flat.gradients(outputs, dummy, create_graph=True)
+                for row, vector in zip(total, rows, strict=True):
+                    pushed = flat.pushed(pulled, dummy, vector)
+                    row.add_(join(flat.gradients(outputs, curvature(pushed), keep=True)), alpha=share)
+        return total.reshape(v.shape)
+
+    def _curvature(self, outputs: Tensor, y: Tensor, number: int) -> Callable[[Tensor], Tensor]:
+        """C of the mean loss over one micro-batch: u -> C u in the shape of the outputs."""
+        at = outputs.detach().requires_grad_()
+        if self._kind == "ggn":
+            (slope,) = torch.autograd.grad(self._loss(at, y), at, create_graph=True)
+            if not slope.requires_grad:
+                return torch.zeros_like
+            return lambda u: torch.autograd.grad(slope, at, u, retain_graph=True)[0]
+        if self._kind == "mc":
+            y = self._drawn(at.detach(), y, number)
+        (slope,) = torch.autograd.grad(self._loss(at, y), at)
+        # The mean loss's gradient in a sample's outputs is r_i/n, so n (r_i/n)(r_i/n)ᵀ is the mean of r_i r_iᵀ.
+        n, slope = len(at), slope.flatten(1)
+        return lambda u: (n * slope * (slope * u.flatten(1)).sum(1, keepdim=True)).view_as(u)
+
+    def _drawn(self, outputs: Tensor, y: Tensor, number: int) -> Tensor:
+        if outputs.dim() != 2 or y.shape != outputs.shape[:1] or y.is_floating_point():
+            raise FedscapeError("the Monte-Carlo Fisher needs a classifier: outputs [n, classes] and integer targets")
+        generator = torch_generator(self._seed, "labels", number)
+        return torch.multinomial(outputs.softmax(1).cpu().double(), 1, generator=generator)[:, 0].to(y)

@@ -5,7 +5,7 @@ import pytest
 import torch
 from scipy.sparse.linalg import LinearOperator, eigsh
 
-from analysis import Dense, Hessian, largest_eigenpairs
+from analysis import Dense, Hessian, extreme_eigenpairs, largest_eigenpairs
 from landscape import FedscapeError
 from tests.analysis.spectra import SPECTRA, dense_hessian, matrix, small_landscape
 
@@ -21,6 +21,23 @@ def test_values_are_the_largest_eigenvalues_within_their_bounds(name, dtype, k):
     np.testing.assert_allclose(found.values, exact[:k], rtol=1e-6, atol=rounding)
     assert (np.abs(found.values - exact[:k]) <= found.bounds + rounding).all()
     assert found.products == operator.products <= 120
+
+
+@pytest.mark.parametrize("name", SPECTRA)
+@pytest.mark.parametrize("which", ["smallest", "magnitude", "both"])
+def test_other_ends_of_the_spectrum(name, which):
+    operator, exact = matrix(name)
+    found = extreme_eigenpairs(operator, 4, which=which, tolerance=1e-7)
+    wanted = {
+        "smallest": exact[::-1][:4],
+        "magnitude": exact[np.argsort(-np.abs(exact), kind="stable")][:4],
+        "both": np.r_[exact[:4], exact[::-1][:4]],
+    }[which]
+    if which == "magnitude":  # of two values of one magnitude either may come first
+        np.testing.assert_allclose(np.abs(found.values), np.abs(wanted), rtol=1e-6, atol=1e-12 * np.abs(exact).max())
+    else:
+        np.testing.assert_allclose(found.values, wanted, rtol=1e-6, atol=1e-12 * np.abs(exact).max())
+    assert found.converged.all()
 
 
 def test_bounds_and_residuals_hold_where_it_stops_early():
@@ -87,6 +104,13 @@ def test_ratio_counts_from_one():
     found = largest_eigenpairs(operator, 5, tolerance=1e-8)
     assert found.ratio(1, 5) == pytest.approx(exact[0] / exact[4])
     assert found.ratio(1, 6) is None
+
+
+def test_refuses_an_end_that_there_is_not():
+    with pytest.raises(FedscapeError, match="unknown end of the spectrum 'middle'"):
+        extreme_eigenpairs(matrix("spread")[0], 3, which="middle")
+    with pytest.raises(FedscapeError, match="at both ends are more than the 120"):
+        extreme_eigenpairs(matrix("spread")[0], 61, which="both")
 
 
 @pytest.mark.parametrize("k", [0, 121])

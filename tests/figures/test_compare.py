@@ -11,7 +11,7 @@ from analysis import measure_hessian
 from analysis.source import Source
 from figures.__main__ import main
 from figures.compare import compare
-from figures.table import Table
+from analysis.table import Table
 from landscape import Landscape
 from landscape.command import run
 from trainers import FedASAM, FedAvg, Settings, train
