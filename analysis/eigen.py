@@ -129,7 +129,8 @@ def extreme_eigenpairs(
             break
     coordinates = torch.from_numpy(ritz.coordinates[:, chosen]).to(krylov.basis)
     vectors = torch.nn.functional.normalize(coordinates.T @ krylov.basis, dim=1)
-    residuals = ritz.residuals[chosen]
+    # The recurrence tells a residual in exact arithmetic; below rounding nothing can be told.
+    residuals = np.maximum(ritz.residuals[chosen], torch.finfo(operator.dtype).eps * np.abs(ritz.values).max())
     return Eigenpairs(values, residuals, bounds, converged, operator.products - before, vectors, krylov)
 
 
@@ -157,11 +158,9 @@ def _no_copies_left(krylov: Lanczos, which: Which, values: np.ndarray, margin: n
     low, high = (latest.values - latest.residuals).min(), (latest.values + latest.residuals).max()
     if which == "magnitude":
         return bool(max(abs(low), abs(high)) <= (np.abs(values) + margin).min())
-    above = (
-        which != "smallest"
-        and high > (values + margin)[: len(values) if which == "largest" else len(values) // 2].min()
-    )
-    below = which != "largest" and low < (values - margin)[0 if which == "smallest" else len(values) // 2 :].max()
+    k = len(values) // 2 if which == "both" else len(values)
+    above = which != "smallest" and high > (values + margin)[:k].min()
+    below = which != "largest" and low < (values - margin)[-k:].max()
     return not (above or below)
 
 

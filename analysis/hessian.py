@@ -4,35 +4,49 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import torch
 import tyro
 
 from analysis.density import estimate_density
-from analysis.eigen import largest_eigenpairs
-from analysis.operators import Hessian, Report
-from analysis.report import HessianReport
+from analysis.eigen import Which, extreme_eigenpairs
+from analysis.operators import Fisher, GaussNewton, Hessian, Operator, Report, Shifted
+from analysis.report import HessianReport, comparison_table
 from analysis.source import Source, option
 from analysis.trace import estimate_trace
+from analysis.verify import verify as check
 from landscape import Checkpoint, FedscapeError, Landscape
 from landscape.command import parse, run
-from landscape.files import make_directory, write_json
+from landscape.files import atomic_write, make_directory, write_json, write_text
+from landscape.foreign import open_checkpoint
 from landscape.progress import Progress
 
 PROGRAM = "python -m analysis.hessian"
+
+Matrix = Literal["hessian", "ggn", "fisher", "mc-fisher"]
+_MATRICES: dict[str, Callable[[Landscape, int], Operator]] = {
+    "hessian": lambda landscape, seed: Hessian(landscape),
+    "ggn": lambda landscape, seed: GaussNewton(landscape),
+    "fisher": lambda landscape, seed: Fisher(landscape),
+    "mc-fisher": lambda landscape, seed: Fisher(landscape, kind="mc", seed=seed),
+}
 
 
 def measure_hessian(
     subject: Landscape | Checkpoint | str | Path,
     top: int = 5,
     *,
+    which: Which = "largest",
+    matrix: Matrix = "hessian",
+    weight_decay: float = 0.0,
     trace: bool = True,
     density: bool = False,
+    verify: bool = False,
     split: str = "train",
     samples: int | None = None,
     clients: Sequence[int] | None = None,
@@ -54,9 +68,13 @@ def measure_hessian(
     Args:
         subject: a checkpoint's file, a checkpoint, or a ``Landscape`` (then the data, the device and the type
             are the landscape's own, and ``split`` is only what they are called).
-        top: how many of the largest eigenvalues.
+        top: how many eigenvalues.
+        which: of which end, as in :func:`analysis.eigen.extreme_eigenpairs`.
+        matrix: ``hessian``, ``ggn`` (generalised Gauss-Newton), ``fisher`` (empirical) or ``mc-fisher``.
+        weight_decay: c of the regulariser (c/2)‖w‖², whose Hessian c I is added.
         trace: estimate the trace too.
         density: estimate the spectral density too.
+        verify: check the Hessian-vector products first (:func:`analysis.verify.verify`).
         split, samples, clients, device, dtype, data_dir, model, data, batch_size: as in
             :meth:`landscape.Landscape.from_checkpoint`.
         tolerance: relative error wanted of each eigenvalue.
@@ -66,7 +84,8 @@ def measure_hessian(
         progress: show progress on stderr.
 
     Raises:
-        FedscapeError: a checkpoint or data that cannot be loaded, a loss that is not finite there.
+        FedscapeError: a checkpoint or data that cannot be loaded, a loss that is not finite there, products
+            that fail the check.
 
     Example:
         >>> import torch
@@ -81,7 +100,7 @@ def measure_hessian(
     if isinstance(subject, Landscape):
         landscape, title = subject, repr(subject)
     else:
-        checkpoint = subject if isinstance(subject, Checkpoint) else Checkpoint.load(subject)
+        checkpoint = open_checkpoint(subject, model, data, data_dir)
         landscape = Landscape.from_checkpoint(
             checkpoint, split, clients, samples, device, dtype,
             data_dir=data_dir, model=model, data=data, batch_size=batch_size,
@@ -91,17 +110,26 @@ def measure_hessian(
     here = landscape.evaluate()
     if not np.isfinite(here.loss):
         raise FedscapeError(f"the loss at {title} is {here.loss}: there is nothing to measure around it")
-    hessian = Hessian(landscape)
-    with _Reporting(f"top {top} eigenvalues", progress) as report:
-        eigen = largest_eigenpairs(hessian, top, tolerance=tolerance, seed=seed, report=report)
+    if verify:
+        with Progress("self-check", enabled=progress):
+            check(landscape, seed).require()
+    operator = _operator(landscape, matrix, weight_decay, seed)
+    named = {
+        "largest": f"top {top}",
+        "smallest": f"lowest {top}",
+        "magnitude": f"top {top} |λ|",
+        "both": f"{top} + {top}",
+    }
+    with _Reporting(f"{named.get(which, top)} eigenvalues", progress) as report:
+        eigen = extreme_eigenpairs(operator, top, which=which, tolerance=tolerance, seed=seed, report=report)
     trace_ = density_ = None
     if trace:
         with _Reporting("trace", progress) as report:
-            trace_ = estimate_trace(hessian, eigen.krylov, tolerance=trace_tolerance, seed=seed, report=report)
+            trace_ = estimate_trace(operator, eigen.krylov, tolerance=trace_tolerance, seed=seed, report=report)
     if density:
         total = density_probes * min(density_steps, landscape.dimension)
         with _Reporting("density", progress, total) as report:
-            density_ = estimate_density(hessian, probes=density_probes, steps=density_steps, seed=seed, report=report)
+            density_ = estimate_density(operator, probes=density_probes, steps=density_steps, seed=seed, report=report)
     return HessianReport(
         title,
         eigen,
@@ -114,9 +142,24 @@ def measure_hessian(
         landscape.dimension,
         str(landscape.dtype).removeprefix("torch."),
         str(landscape.device),
-        hessian.products,
+        operator.products,
         time.perf_counter() - start,
+        which,
+        matrix,
+        weight_decay,
     )
+
+
+def _operator(landscape: Landscape, matrix: Matrix, weight_decay: float, seed: int) -> Operator:
+    """The matrix that is measured.
+
+    Raises:
+        FedscapeError: there is no such matrix.
+    """
+    if matrix not in _MATRICES:
+        raise FedscapeError(f"unknown matrix '{matrix}': give {', '.join(_MATRICES)}")
+    operator = _MATRICES[matrix](landscape, seed)
+    return Shifted(operator, weight_decay) if weight_decay else operator
 
 
 class _Reporting(Progress):
@@ -132,16 +175,24 @@ class _Reporting(Progress):
 
 @dataclass(frozen=True)
 class Command:
-    """Largest eigenvalues, λ1/λ5, trace and spectral density of the loss's Hessian at a checkpoint.
+    """Extreme eigenvalues, λ1/λ5, trace and spectral density of the loss's Hessian at one checkpoint or several.
 
     The Hessian is that of the mean loss over all samples of the split, exactly; the eigenvalues come with
     residuals and error bounds, the trace with its standard error.
     """
 
-    checkpoint: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="CKPT")]
-    """checkpoint file, such as a run's ckpt.pt"""
+    checkpoints: Annotated[tyro.conf.Positional[tuple[Path, ...]], tyro.conf.arg(metavar="CKPT [CKPT ...]")]
+    """checkpoint files, such as a run's ckpt.pt, or state dicts from elsewhere (with --model and --data)"""
     top: int = 5
-    """how many of the largest eigenvalues"""
+    """how many eigenvalues"""
+    which: Which = "largest"
+    """of which end of the spectrum: largest, smallest, magnitude (largest |λ|) or both"""
+    ggn: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
+    """the generalised Gauss-Newton matrix in the Hessian's place; short for --matrix ggn"""
+    matrix: Matrix = "hessian"
+    """hessian, ggn (generalised Gauss-Newton), fisher (empirical) or mc-fisher (labels drawn from the model)"""
+    weight_decay: float = 0.0
+    """c of a regulariser (c/2)‖w‖² to add to the loss"""
     trace: bool = True
     """estimate the trace"""
     density: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
@@ -156,43 +207,97 @@ class Command:
     """Lanczos steps of each probe of the density"""
     seed: int = 0
     """of all random vectors"""
+    verify: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
+    """check the products first (symmetry, linearity, float64 finite difference); go no further if they are wrong"""
     json: Annotated[Path | None, option("FILE", "none")] = None
     """write all numbers there"""
+    csv: Annotated[Path | None, option("FILE", "none")] = None
+    """write the comparison table there, a row a checkpoint"""
     out: Annotated[Path | None, option("DIR", "none")] = None
-    """write hessian.png and hessian.json there"""
+    """write hessian.png, hessian.json and hessian.npz there"""
     quiet: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
     """no progress bar"""
     source: Source = field(default_factory=Source)
+
+    def measure(self, path: Path) -> HessianReport:
+        """The report of one checkpoint."""
+        return measure_hessian(
+            path,
+            self.top,
+            **vars(self.source),
+            which=self.which,
+            matrix="ggn" if self.ggn else self.matrix,
+            weight_decay=self.weight_decay,
+            trace=self.trace,
+            density=self.density,
+            verify=self.verify,
+            tolerance=self.tolerance,
+            trace_tolerance=self.trace_tolerance,
+            density_probes=self.probes,
+            density_steps=self.steps,
+            seed=self.seed,
+            progress=not self.quiet,
+        )
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Parse, measure, print, write."""
     given = sys.argv[1:] if arguments is None else arguments
     command = parse(lambda: tyro.cli(Command, prog=PROGRAM, args=given, config=(tyro.conf.OmitArgPrefixes,)), PROGRAM)
+    if not command.checkpoints:
+        raise FedscapeError(f"give at least one checkpoint file (see {PROGRAM} --help)")
+    if command.ggn and command.matrix not in ("hessian", "ggn"):
+        raise FedscapeError(f"--ggn and --matrix {command.matrix} ask for two matrices: give one of them")
     if command.out is not None:
         make_directory(command.out)
-    report = measure_hessian(
-        command.checkpoint,
-        command.top,
-        **vars(command.source),
-        trace=command.trace,
-        density=command.density,
-        tolerance=command.tolerance,
-        trace_tolerance=command.trace_tolerance,
-        density_probes=command.probes,
-        density_steps=command.steps,
-        seed=command.seed,
-        progress=not command.quiet,
-    )
-    print(report)
+    reports = []
+    for path in command.checkpoints:
+        reports.append(command.measure(path))
+        print(reports[-1], end="\n\n")
+    table = comparison_table(reports)
+    if len(reports) > 1:
+        print(table)
+    numbers = [
+        {"checkpoint": str(path), **report.to_dict()} for path, report in zip(command.checkpoints, reports, strict=True)
+    ]
+    contents = numbers[0] if len(numbers) == 1 else {"checkpoints": numbers}
     for file in [command.json, command.out and command.out / "hessian.json"]:
         if file is not None:
-            write_json(file, {"checkpoint": str(command.checkpoint), **report.to_dict()})
+            write_json(file, contents)
             print(f"numbers: {file}")
+    if command.csv is not None:
+        write_text(command.csv, table.csv())
+        print(f"table: {command.csv}")
     if command.out is not None:
-        report.plot(command.out / "hessian.png")
-        print(f"plot: {command.out / 'hessian.png'}")
+        write_arrays(command.out / "hessian.npz", reports)
+        picture = command.out / "hessian.png"
+        save_spectra(reports, picture)
+        print(f"arrays: {command.out / 'hessian.npz'}\nplot: {picture}")
     return 0
+
+
+def write_arrays(path: Path, reports: Sequence[HessianReport]) -> None:
+    """Write the reports' arrays as ``.npz``: ``0_eigenvalues``, ``0_residuals``, ``0_density_grid``, ...
+
+    Raises:
+        FedscapeError: it cannot be written.
+    """
+    arrays: dict[str, Any] = {}
+    for i, report in enumerate(reports):
+        arrays |= {f"{i}_eigenvalues": report.eigen.values, f"{i}_residuals": report.eigen.residuals}
+        if report.density is not None:
+            for name in ("grid", "values", "stderr", "nodes", "weights"):
+                arrays[f"{i}_density_{name}"] = getattr(report.density, name)
+    with atomic_write(path) as file:
+        np.savez(file, **arrays)
+
+
+def save_spectra(reports: Sequence[HessianReport], path: Path) -> None:
+    """Draw all reports on common axes."""
+    from analysis.pictures import save_figure
+    from analysis.spectrum_plots import plot_spectra
+
+    save_figure(plot_spectra(reports), path)
 
 
 def command_line() -> int:

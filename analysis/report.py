@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,13 +12,25 @@ import numpy as np
 
 from analysis.density import Density
 from analysis.eigen import Eigenpairs
+from analysis.table import Table
 from analysis.trace import Trace
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-_PLAIN = ("hvps", "seconds", "samples", "parameters", "loss", "accuracy", "split", "dtype", "device")
+_PLAIN = (
+    "hvps", "seconds", "samples", "parameters", "loss", "accuracy", "split", "dtype", "device", "which", "matrix",
+    "weight_decay",
+)  # fmt: skip
+
+
+_PRODUCTS = {
+    "hessian": "Hessian-vector",
+    "ggn": "Gauss-Newton-vector",
+    "fisher": "Fisher-vector",
+    "mc-fisher": "Monte-Carlo-Fisher-vector",
+}
 
 
 def _lists(density: Density) -> dict[str, Any]:
@@ -40,8 +53,9 @@ class HessianReport:
         split: which data; samples: how many.
         parameters: d.
         dtype, device: of the arithmetic.
-        hvps: Hessian-vector products spent in all.
+        hvps: matrix-vector products spent in all.
         seconds: time spent in all.
+        which: the end of the spectrum measured; ``matrix``: which matrix; ``weight_decay``: c of c I added to it.
     """
 
     title: str
@@ -57,6 +71,23 @@ class HessianReport:
     device: str
     hvps: int
     seconds: float
+    which: str = "largest"
+    matrix: str = "hessian"
+    weight_decay: float = 0.0
+
+    @property
+    def ratio_1_5(self) -> float | None:
+        """λ1/λ5 of the largest eigenvalues; ``None`` where they are not all measured."""
+        values = self.eigen.values[: len(self.eigen.values) // 2] if self.which == "both" else self.eigen.values
+        return self.eigen.ratio(1, 5) if self.which in ("largest", "both") and len(values) >= 5 else None
+
+    def labels(self) -> list[str]:
+        """What each eigenvalue is called: λ1 is the largest, λd the smallest, |λ|1 the largest in magnitude."""
+        n, d = len(self.eigen.values), self.parameters
+        if self.which == "magnitude":
+            return [f"|λ|{i}" for i in range(1, n + 1)]
+        k = {"largest": n, "smallest": 0, "both": n // 2}[self.which]
+        return [f"λ{i}" for i in range(1, k + 1)] + [f"λ{d - i}" if i else f"λ{d}" for i in range(n - k)]
 
     def to_dict(self) -> dict[str, Any]:
         """Numbers, text and lists only; the keys of the JSON file."""
@@ -67,7 +98,7 @@ class HessianReport:
             "error_bounds": self.eigen.bounds.tolist(),
             "converged": self.eigen.converged.tolist(),
             "eigen_hvps": self.eigen.products,
-            "ratio_1_5": self.eigen.ratio(1, 5),
+            "ratio_1_5": self.ratio_1_5,
             "trace": None if self.trace is None else asdict(self.trace),
             "density": None if self.density is None else _lists(self.density),
             **{name: getattr(self, name) for name in _PLAIN},
@@ -95,14 +126,13 @@ class HessianReport:
     def rows(self) -> list[tuple[str, str, str]]:
         """The table: quantity, value, uncertainty."""
         rows = [
-            (f"λ{i}", f"{value:.6g}", f"residual {residual:.1e}" + ("" if converged else ", NOT CONVERGED"))
-            for i, (value, residual, converged) in enumerate(
-                zip(self.eigen.values, self.eigen.residuals, self.eigen.converged, strict=True), 1
+            (label, f"{value:.6g}", f"residual {residual:.1e}" + ("" if converged else ", NOT CONVERGED"))
+            for label, value, residual, converged in zip(
+                self.labels(), self.eigen.values, self.eigen.residuals, self.eigen.converged, strict=True
             )
         ]
-        ratio = self.eigen.ratio(1, 5)
-        if ratio is not None:
-            rows.append(("λ1/λ5", f"{ratio:.4g}", ""))
+        if self.ratio_1_5 is not None:
+            rows.append(("λ1/λ5", f"{self.ratio_1_5:.4g}", ""))
         if self.trace is not None:
             rows.append(("trace", f"{self.trace.value:.6g}", f"± {self.trace.stderr:.2g} (standard error)"))
         if self.density is not None:
@@ -117,8 +147,8 @@ class HessianReport:
     def cost(self) -> str:
         """What it took, in a line."""
         return (
-            f"{self.hvps:,} Hessian-vector products of {self.parameters:,} parameters in {self.seconds:.1f} s "
-            f"({self.device}, {self.dtype})"
+            f"{self.hvps:,} {_PRODUCTS[self.matrix]} products of {self.parameters:,} parameters "
+            f"in {self.seconds:.1f} s ({self.device}, {self.dtype})"
         )
 
     def __str__(self) -> str:
@@ -146,3 +176,17 @@ class HessianReport:
         if path is not None:
             save_figure(figure, path)
         return figure
+
+
+def comparison_table(reports: Sequence[HessianReport]) -> Table:
+    """A row a report: loss, accuracy, the first and the last eigenvalue (or both ends), λ1/λ5, trace, cost."""
+    first = reports[0]
+    other = len(first.eigen.values) // 2 if first.which == "both" else -1
+    ends = first.labels()[0], first.labels()[other]
+    columns = ("model", "loss", "accuracy", *ends, "λ1/λ5", "trace", "trace stderr", "products", "seconds")
+    rows = []
+    for r in reports:
+        trace = (None, None) if r.trace is None else (r.trace.value, r.trace.stderr)
+        values = float(r.eigen.values[0]), float(r.eigen.values[other])
+        rows.append((r.title, r.loss, r.accuracy, *values, r.ratio_1_5, *trace, float(r.hvps), r.seconds))
+    return Table(columns, tuple(rows))

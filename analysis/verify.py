@@ -61,9 +61,8 @@ def verify(landscape: Landscape, seed: int = 0) -> Verification:
     """
     d = landscape.dimension
     generator = torch_generator(seed, "verify")
-    u, v = (
-        torch.nn.functional.normalize(torch.randn(d, generator=generator, dtype=torch.float64), dim=0) for _ in "uv"
-    )
+    draws = torch.randn(2, d, generator=generator, dtype=torch.float64)
+    u, v = torch.nn.functional.normalize(draws, dim=1)
     hessian = Hessian(landscape)
     block = torch.stack([u, v, 2 * u - 3 * v], dim=1).to(landscape.device, landscape.dtype)
     hu, hv, combined = hessian.matmat(block).double().unbind(dim=1)

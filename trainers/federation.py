@@ -41,8 +41,12 @@ class Federation:
     Args:
         algorithm: what clients and server do.
         executor: how the local work is computed.
-        settings: how many clients take part, the rates, the seed.
+        settings: how many clients take part, the rates, the seed; whether local models are kept.
         w: the initial model, [d].
+
+    Attributes:
+        local_models: w_i of the last round's sampled clients by id, [d] in host memory; empty unless
+            ``settings.save_clients``.
     """
 
     def __init__(self, algorithm: Algorithm, executor: Executor, settings: Settings, w: Tensor) -> None:
@@ -50,6 +54,7 @@ class Federation:
         self.server = State.of({"w": w.clone(), **algorithm.server_state(w)})
         self.store = ClientStore(lambda: algorithm.client_state(self._initial), w.device)
         self.round = 0
+        self.local_models: dict[int, Tensor] = {}
         self._initial = w
 
     def step(self) -> RoundRecord:
@@ -60,14 +65,17 @@ class Federation:
         sent = State.of(self.algorithm.broadcast(self.server))
         weighting = self.algorithm.weighting if settings.weighting == "auto" else settings.weighting
         aggregate = Aggregate(weighting)
+        local_models: dict[int, Tensor] = {}
         loss, seen, bytes_up = torch.zeros((), dtype=torch.float64, device=sent.w.device), 0, 0
         for result in self.executor.work(sampled, sent, self.store, round):
             aggregate.add(result.upload, result.samples, result.model)
             self.store.put(result.client, result.state)
             loss, seen = loss + result.seen * result.loss, seen + result.seen
             bytes_up += State.of(result.upload).nbytes()
+            if settings.save_clients:
+                local_models[result.client] = result.model.detach().to("cpu", copy=True)
         self.algorithm.server_step(self.server, aggregate.mean(), round)
-        self.round = number
+        self.round, self.local_models = number, local_models
         return RoundRecord(
             number,
             (loss / seen).item(),

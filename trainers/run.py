@@ -121,11 +121,11 @@ class _Training:
         title = algorithm_name(self.algorithm)
         with Progress(title, settings.rounds, done=federation.round, unit="rounds", enabled=progress) as bar:
             while federation.round < settings.rounds:
-                start, good = time.perf_counter(), federation.server.w
+                start, good, local_models = time.perf_counter(), federation.server.w, federation.local_models
                 record = asdict(federation.step())
                 if not federation.finite():
                     status = "diverged"
-                    self.directory.save_model(self.checkpoint(good, {}, federation.round - 1))
+                    self.directory.save_model(self.checkpoint(good, {}, federation.round - 1, local_models))
                     break
                 number, last = federation.round, federation.round == settings.rounds
                 evaluated = last or (settings.eval_every > 0 and number % settings.eval_every == 0)
@@ -137,7 +137,7 @@ class _Training:
                 # Saving as often as it costs little: a kill then loses little, and a big state slows nothing.
                 if last or keep or cost < _SAVING_SHARE * (time.perf_counter() - last_save):
                     before = time.perf_counter()
-                    checkpoint = self.checkpoint(federation.server.w, record)
+                    checkpoint = self.checkpoint(federation.server.w, record, clients=federation.local_models)
                     if keep:
                         self.directory.save_round(checkpoint)
                     self.directory.save_latest(checkpoint, federation.export())
@@ -151,8 +151,17 @@ class _Training:
         result = self.test.evaluate(self.federation.server.w)
         return {"test_loss": result.loss, "test_accuracy": result.accuracy}
 
-    def checkpoint(self, w: Tensor, metrics: dict[str, Any], round: int | None = None) -> Checkpoint:
-        """The model at ``w`` after ``round`` rounds (those done, unless given), with all that says what it is."""
+    def checkpoint(
+        self,
+        w: Tensor,
+        metrics: dict[str, Any],
+        round: int | None = None,
+        clients: dict[int, Tensor] | None = None,
+    ) -> Checkpoint:
+        """The model at ``w`` after ``round`` rounds (those done, unless given), with all that says what it is.
+
+        ``clients`` are the local models that were averaged into it, by client id, [d] each.
+        """
         settings, module = self.settings, self.model.module
         parameters = dict(module.named_parameters()) | self.model.space.unflatten(w)
         folder = settings.folder
@@ -175,4 +184,5 @@ class _Training:
             parameters={name: p.detach().cpu().clone() for name, p in parameters.items()},
             buffers={name: b.detach().cpu().clone() for name, b in module.named_buffers()},
             metrics={name: value for name, value in metrics.items() if name != "clients"},
+            clients=clients or {},
         )

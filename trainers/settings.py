@@ -53,6 +53,8 @@ class Settings:
     """test the model each so many rounds, and after the last; 0: only after the last"""
     save_every: int = 10
     """keep the model as rounds/NNNNN.pt each so many rounds; 0: only the initial one"""
+    save_clients: bool = False
+    """keep each sampled client's local model in the checkpoints (flat vectors; rounds/NNNNN.pt and ckpt.pt)"""
 
     def __post_init__(self) -> None:
         def require(condition: bool, rule: str) -> None:
@@ -86,6 +88,6 @@ class Settings:
         return asdict(self)
 
 
-FREE_ON_RESUME = ("rounds", "device", "data_dir", "eval_every", "save_every")
+FREE_ON_RESUME = ("rounds", "device", "data_dir", "eval_every", "save_every", "save_clients")
 """Settings that may change between the parts of a run: they do not change what is computed in a round
 (another device changes it by rounding)."""

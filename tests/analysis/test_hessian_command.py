@@ -1,5 +1,6 @@
 """``python -m analysis.hessian`` and the one-call API behind it."""
 
+import csv
 import json
 
 import numpy as np
@@ -63,6 +64,43 @@ def test_options_choose_what_is_measured(checkpoint, tmp_path):
     assert numbers["loss"] == pytest.approx(Landscape.from_checkpoint(checkpoint, "test").value(), rel=1e-5)
 
 
+def test_several_checkpoints_make_one_table(checkpoint, tmp_path, capsys):
+    initial = checkpoint.parent / "rounds" / "00000.pt"
+    files = ["--json", str(tmp_path / "h.json"), "--csv", str(tmp_path / "h.csv"), "--out", str(tmp_path)]
+    options = ["--samples", "60", "--top", "2", "--which", "both", "--density", "--steps", "5", "--quiet"]
+    assert run(lambda: main([str(initial), str(checkpoint), *options, *files])) == 0
+    numbers = json.loads((tmp_path / "h.json").read_text())["checkpoints"]
+    assert [n["checkpoint"] for n in numbers] == [str(initial), str(checkpoint)]
+    rows = list(csv.DictReader((tmp_path / "h.csv").open(encoding="utf-8")))
+    for row, n in zip(rows, numbers, strict=True):
+        assert [float(row["λ1"]), float(row["λ6570"])] == [n["eigenvalues"][0], n["eigenvalues"][2]]
+        assert float(row["trace"]) == n["trace"]["value"]
+    with np.load(tmp_path / "hessian.npz") as arrays:
+        assert arrays["1_eigenvalues"].tolist() == numbers[1]["eigenvalues"]
+        assert arrays["0_density_grid"].tolist() == numbers[0]["density"]["grid"]
+    assert "λ6569" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("options", [["--ggn"], ["--matrix", "fisher"], ["--matrix", "mc-fisher"]])
+def test_other_matrices_are_positive_semi_definite(checkpoint, options, tmp_path):
+    line = [str(checkpoint), *options, "--which", "smallest", "--top", "1", "--samples", "40", "--no-trace", "--quiet"]
+    assert run(lambda: main([*line, "--dtype", "float64", "--json", str(tmp_path / "h.json")])) == 0
+    numbers = json.loads((tmp_path / "h.json").read_text())
+    assert abs(numbers["eigenvalues"][0]) < 1e-9
+    assert numbers["matrix"] == {"--ggn": "ggn"}.get(options[0], options[-1])
+
+
+def test_weight_decay_shifts_all_eigenvalues(checkpoint):
+    plain, shifted = (
+        measure_hessian(checkpoint, 3, samples=50, trace=False, weight_decay=c, dtype="float64") for c in (0.0, 0.5)
+    )
+    np.testing.assert_allclose(shifted.eigen.values, plain.eigen.values + 0.5, rtol=1e-3)
+
+
+def test_self_check_passes_on_a_trained_model(checkpoint):
+    assert measure_hessian(checkpoint, 1, samples=100, trace=False, verify=True).hvps > 0
+
+
 def test_clients_restrict_the_data(checkpoint):
     report = measure_hessian(checkpoint, 1, clients=[3], trace=False)
     assert report.samples == len(np.load(checkpoint.parent / "partition.npz")["client_00003"])
@@ -114,7 +152,9 @@ def test_a_loss_that_is_not_finite_is_refused():
         (["{ckpt}", "--device", "tpu"], "unknown device 'tpu'"),
         (["{ckpt}", "--out", "{ckpt}/below"], "cannot create the directory"),
         (["{ckpt}", "--json", "{ckpt}/below.json", "--samples", "20", "--top", "1"], "cannot write"),
-        ([], "required"),
+        ([], "give at least one checkpoint file"),
+        (["{ckpt}", "--ggn", "--matrix", "fisher"], "ask for two matrices"),
+        (["{ckpt}", "--which", "middle"], "invalid choice 'middle'"),
     ],
 )
 def test_bad_input_is_one_sentence_and_exit_code_two(checkpoint, arguments, sentence, capsys):
