@@ -13,8 +13,10 @@ import numpy as np
 import torch
 import tyro
 
+from analysis.clients import rounds_of
 from analysis.density import estimate_density
 from analysis.eigen import Which, extreme_eigenpairs
+from analysis.extras import Extras
 from analysis.operators import Fisher, GaussNewton, Hessian, Operator, Report, Shifted
 from analysis.report import HessianReport, comparison_table
 from analysis.source import Source, option
@@ -215,8 +217,11 @@ class Command:
     """write the comparison table there, a row a checkpoint"""
     out: Annotated[Path | None, option("DIR", "none")] = None
     """write hessian.png, hessian.json and hessian.npz there"""
+    rounds: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
+    """measure every rounds/NNNNN.pt of the run each CKPT lies in (or is), and draw the curves"""
     quiet: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
     """no progress bar"""
+    extras: Extras = field(default_factory=Extras)
     source: Source = field(default_factory=Source)
 
     def measure(self, path: Path) -> HessianReport:
@@ -250,16 +255,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
         raise FedscapeError(f"--ggn and --matrix {command.matrix} ask for two matrices: give one of them")
     if command.out is not None:
         make_directory(command.out)
-    reports = []
-    for path in command.checkpoints:
+    paths = list(command.checkpoints)
+    if command.rounds:
+        paths = [file for path in paths for file in rounds_of(path if path.is_dir() else path.parent)]
+    reports, numbers = [], []
+    for path in paths:
         reports.append(command.measure(path))
         print(reports[-1], end="\n\n")
+        numbers.append({"checkpoint": str(path), **reports[-1].to_dict()})
+        for more in command.extras.measure(path, command.source, command.seed, not command.quiet):
+            print(f"{more.title}\n{more.table}\n")
+            numbers[-1][more.key] = more.numbers
     table = comparison_table(reports)
     if len(reports) > 1:
         print(table)
-    numbers = [
-        {"checkpoint": str(path), **report.to_dict()} for path, report in zip(command.checkpoints, reports, strict=True)
-    ]
     contents = numbers[0] if len(numbers) == 1 else {"checkpoints": numbers}
     for file in [command.json, command.out and command.out / "hessian.json"]:
         if file is not None:
@@ -271,7 +280,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if command.out is not None:
         write_arrays(command.out / "hessian.npz", reports)
         picture = command.out / "hessian.png"
-        save_spectra(reports, picture)
+        if command.rounds:
+            save_curves(paths, reports, picture)
+        else:
+            save_spectra(reports, picture)
         print(f"arrays: {command.out / 'hessian.npz'}\nplot: {picture}")
     return 0
 
@@ -290,6 +302,17 @@ def write_arrays(path: Path, reports: Sequence[HessianReport]) -> None:
                 arrays[f"{i}_density_{name}"] = getattr(report.density, name)
     with atomic_write(path) as file:
         np.savez(file, **arrays)
+
+
+def save_curves(paths: Sequence[Path], reports: Sequence[HessianReport], path: Path) -> None:
+    """Draw the first eigenvalue, the trace and the loss of each run over its rounds."""
+    from analysis.pictures import save_figure
+    from analysis.spectrum_plots import plot_rounds
+
+    runs: dict[str, list[tuple[int, HessianReport]]] = {}
+    for file, report in zip(paths, reports, strict=True):
+        runs.setdefault(file.parent.parent.name, []).append((int(file.stem), report))
+    save_figure(plot_rounds(runs), path)
 
 
 def save_spectra(reports: Sequence[HessianReport], path: Path) -> None:

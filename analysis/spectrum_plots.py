@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -79,5 +80,38 @@ def plot_spectra(reports: Sequence[HessianReport], labels: Sequence[str] | None 
     if len(reports) == 1:
         figure.suptitle(reports[0].title, fontsize=11)
     caption = "error bars: residuals" + ("; band: two standard errors over the probes" if panels == 2 else "")
+    figure.supxlabel(caption, fontsize=8, color="0.3")
+    return figure
+
+
+def plot_rounds(runs: Mapping[str, Sequence[tuple[int, HessianReport]]]) -> Figure:
+    """Over the rounds of each run: the first eigenvalue with its error bound, the trace with two standard errors
+    (where it was measured), the loss."""
+    first = next(iter(runs.values()))[0][1]
+    traced = all(report.trace is not None for points in runs.values() for _, report in points)
+    panels = ["eigenvalue", "trace", "loss"] if traced else ["eigenvalue", "loss"]
+    figure = Figure(figsize=(4.6 * len(panels), 4.0), layout="constrained")
+    axes = dict(zip(panels, figure.subplots(1, len(panels)), strict=True))
+    for i, (name, points) in enumerate(runs.items()):
+        rounds = [number for number, _ in points]
+        style: dict[str, Any] = {"color": COLOURS[i % 7], "marker": MARKERS[i % 7], "linestyle": DASHES[i % 7]}
+        style |= {"linewidth": 1, "capsize": 3, "label": name}
+        values = [report.eigen.values[0] for _, report in points]
+        axes["eigenvalue"].errorbar(rounds, values, [report.eigen.bounds[0] for _, report in points], **style)
+        if traced:
+            traces = [report.trace for _, report in points if report.trace is not None]
+            axes["trace"].errorbar(rounds, [t.value for t in traces], [2 * t.stderr for t in traces], **style)
+        axes["loss"].errorbar(rounds, [report.loss for _, report in points], **style)
+    axes["eigenvalue"].set(ylabel=f"{first.labels()[0]} of the {first.matrix}", title="First eigenvalue")
+    if traced:
+        axes["trace"].set(ylabel="trace", title="Trace")
+    axes["loss"].set(ylabel=f"loss on {first.samples:,} {first.split} samples", title="Loss")
+    for ax in axes.values():
+        ax.set_xlabel("communication round")
+        ax.xaxis.set_major_locator(MaxNLocator(integer=True))
+        ax.grid(alpha=0.3)
+        if len(runs) > 1:
+            ax.legend()
+    caption = "error bars: bounds of the eigenvalues" + ("; two standard errors of the traces" if traced else "")
     figure.supxlabel(caption, fontsize=8, color="0.3")
     return figure
