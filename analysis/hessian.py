@@ -211,6 +211,10 @@ class Command:
     """of all random vectors"""
     verify: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
     """check the products first (symmetry, linearity, float64 finite difference); go no further if they are wrong"""
+    backend: Literal["fedscape", "pyhessian"] = "fedscape"
+    """pyhessian: let PyHessian's own code answer, as the papers did (eigenvalues, trace, density)"""
+    compare_pyhessian: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
+    """let PyHessian answer too, and print both side by side with the differences explained"""
     json: Annotated[Path | None, option("FILE", "none")] = None
     """write all numbers there"""
     csv: Annotated[Path | None, option("FILE", "none")] = None
@@ -224,8 +228,49 @@ class Command:
     extras: Extras = field(default_factory=Extras)
     source: Source = field(default_factory=Source)
 
+    def check(self) -> None:
+        """Refuse options that contradict one another.
+
+        Raises:
+            FedscapeError: they do.
+        """
+        if not self.checkpoints:
+            raise FedscapeError(f"give at least one checkpoint file (see {PROGRAM} --help)")
+        if self.ggn and self.matrix not in ("hessian", "ggn"):
+            raise FedscapeError(f"--ggn and --matrix {self.matrix} ask for two matrices: give one of them")
+        special = self.ggn or self.matrix != "hessian" or self.which != "largest" or self.weight_decay != 0
+        if special and (self.compare_pyhessian or self.backend == "pyhessian"):
+            raise FedscapeError(
+                "PyHessian measures the largest eigenvalues of the loss's Hessian only: "
+                "leave out --which, --matrix, --ggn and --weight-decay"
+            )
+
+    def pyhessian_options(self) -> dict[str, Any]:
+        """What this command asks of PyHessian."""
+        return {
+            "trace": self.trace,
+            "density": self.density,
+            "tolerance": self.tolerance,
+            "density_probes": self.probes,
+            "density_steps": self.steps,
+            "split": self.source.split,
+            "seed": self.seed,
+            "progress": not self.quiet,
+        }
+
+    def landscape(self, path: Path) -> tuple[Landscape, str]:
+        """The landscape around one checkpoint, and what it is called."""
+        source = self.source
+        checkpoint = open_checkpoint(path, source.model, source.data, source.data_dir)
+        return Landscape.from_checkpoint(checkpoint, **vars(source)), checkpoint.title
+
     def measure(self, path: Path) -> HessianReport:
         """The report of one checkpoint."""
+        if self.backend == "pyhessian":
+            from analysis.pyhessian_backend import pyhessian_report
+
+            landscape, title = self.landscape(path)
+            return pyhessian_report(landscape, self.top, title=title, **self.pyhessian_options())
         return measure_hessian(
             path,
             self.top,
@@ -249,10 +294,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Parse, measure, print, write."""
     given = sys.argv[1:] if arguments is None else arguments
     command = parse(lambda: tyro.cli(Command, prog=PROGRAM, args=given, config=(tyro.conf.OmitArgPrefixes,)), PROGRAM)
-    if not command.checkpoints:
-        raise FedscapeError(f"give at least one checkpoint file (see {PROGRAM} --help)")
-    if command.ggn and command.matrix not in ("hessian", "ggn"):
-        raise FedscapeError(f"--ggn and --matrix {command.matrix} ask for two matrices: give one of them")
+    command.check()
     if command.out is not None:
         make_directory(command.out)
     paths = list(command.checkpoints)
@@ -263,6 +305,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         reports.append(command.measure(path))
         print(reports[-1], end="\n\n")
         numbers.append({"checkpoint": str(path), **reports[-1].to_dict()})
+        if command.compare_pyhessian:
+            numbers[-1]["pyhessian"] = compare(command, path, reports[-1])
         for more in command.extras.measure(path, command.source, command.seed, not command.quiet):
             print(f"{more.title}\n{more.table}\n")
             numbers[-1][more.key] = more.numbers
@@ -286,6 +330,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
             save_spectra(reports, picture)
         print(f"arrays: {command.out / 'hessian.npz'}\nplot: {picture}")
     return 0
+
+
+def compare(command: Command, path: Path, ours: HessianReport) -> dict[str, Any]:
+    """Ask PyHessian the same, print both side by side and why they differ; its numbers."""
+    from analysis.pyhessian_backend import compare_with_pyhessian
+
+    landscape, title = command.landscape(path)
+    found = compare_with_pyhessian(landscape, command.top, ours=ours, title=title, **command.pyhessian_options())
+    print(f"{found}\n\n{found.explain()}\n")
+    return {**found.theirs.to_dict(), "explanation": found.explain()}
 
 
 def write_arrays(path: Path, reports: Sequence[HessianReport]) -> None:

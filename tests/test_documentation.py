@@ -33,6 +33,14 @@ def test_python_of_the_readme_runs(tmp_path, monkeypatch):
     assert len(names["along"]) == 3
 
 
+def test_python_of_the_migration_page_runs(capsys):
+    names = {}
+    for code in blocks("docs/migrating-from-pyhessian.md", "python"):
+        exec(compile(code, "migrating-from-pyhessian.md", "exec"), names)
+    assert names["direction"].keys() == dict(names["model"].named_parameters()).keys()
+    assert "PyHessian" in capsys.readouterr().out
+
+
 def test_training_commands_of_the_readme_parse():
     lines = "\n".join(blocks("README.md", "sh")).replace("\\\n", " ").splitlines()
     commands = [shlex.split(line, comments=True) for line in lines]

@@ -101,6 +101,16 @@ def test_self_check_passes_on_a_trained_model(checkpoint):
     assert measure_hessian(checkpoint, 1, samples=100, trace=False, verify=True).hvps > 0
 
 
+def test_pyhessian_answers_the_same_question(checkpoint, tmp_path, capsys):
+    options = ["--samples", "60", "--top", "1", "--quiet", "--no-trace"]
+    assert run(lambda: main([str(checkpoint), *options, "--backend", "pyhessian", "--json", str(tmp_path / "p")])) == 0
+    assert run(lambda: main([str(checkpoint), *options, "--compare-pyhessian", "--json", str(tmp_path / "c")])) == 0
+    theirs, both = json.loads((tmp_path / "p").read_text()), json.loads((tmp_path / "c").read_text())
+    assert theirs["eigenvalues"][0] == pytest.approx(both["eigenvalues"][0], rel=0.02)
+    assert both["pyhessian"]["eigenvalues"] == theirs["eigenvalues"]
+    assert "power iteration" in capsys.readouterr().out
+
+
 def test_clients_restrict_the_data(checkpoint):
     report = measure_hessian(checkpoint, 1, clients=[3], trace=False)
     assert report.samples == len(np.load(checkpoint.parent / "partition.npz")["client_00003"])
@@ -155,6 +165,7 @@ def test_a_loss_that_is_not_finite_is_refused():
         ([], "give at least one checkpoint file"),
         (["{ckpt}", "--ggn", "--matrix", "fisher"], "ask for two matrices"),
         (["{ckpt}", "--which", "middle"], "invalid choice 'middle'"),
+        (["{ckpt}", "--backend", "pyhessian", "--ggn"], "PyHessian measures the largest eigenvalues"),
     ],
 )
 def test_bad_input_is_one_sentence_and_exit_code_two(checkpoint, arguments, sentence, capsys):
