@@ -40,6 +40,15 @@ class Density:
         """(1/d) Σ λ_i^order, from the quadrature itself (no kernel, no grid)."""
         return float((self.weights * self.nodes**order).sum(axis=1).mean())
 
+    def mass_below(self, t: float = 0.0) -> float:
+        """The share of eigenvalues below ``t`` (0: the negative ones), from the quadrature itself."""
+        return float((self.weights * (self.nodes < t)).sum(axis=1).mean())
+
+    def effective_rank(self, d: int) -> float:
+        """(Σλ)²/Σλ², how many equal eigenvalues would give the same trace and Frobenius norm (d: the dimension)."""
+        second = self.moment(2)
+        return d * self.moment(1) ** 2 / second if second else 0.0
+
 
 def estimate_density(
     operator: Operator,

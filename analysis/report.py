@@ -38,7 +38,8 @@ def _lists(density: Density) -> dict[str, Any]:
 
 
 def _arrays(density: dict[str, Any]) -> dict[str, Any]:
-    return {name: np.array(value) if isinstance(value, list) else value for name, value in density.items()}
+    given = {name: density[name] for name in Density.__dataclass_fields__}
+    return {name: np.array(value) if isinstance(value, list) else value for name, value in given.items()}
 
 
 @dataclass(frozen=True)
@@ -100,9 +101,18 @@ class HessianReport:
             "eigen_hvps": self.eigen.products,
             "ratio_1_5": self.ratio_1_5,
             "trace": None if self.trace is None else asdict(self.trace),
-            "density": None if self.density is None else _lists(self.density),
+            "density": None if self.density is None else self._density(),
             **{name: getattr(self, name) for name in _PLAIN},
         }
+
+    def _density(self) -> dict[str, Any]:
+        assert self.density is not None
+        derived = {
+            "moments": [self.density.moment(order) for order in (1, 2, 3, 4)],
+            "negative_mass": self.density.mass_below(),
+            "effective_rank": self.density.effective_rank(self.parameters),
+        }
+        return {**_lists(self.density), **derived}
 
     @classmethod
     def from_dict(cls, numbers: dict[str, Any]) -> HessianReport:
@@ -136,8 +146,11 @@ class HessianReport:
         if self.trace is not None:
             rows.append(("trace", f"{self.trace.value:.6g}", f"± {self.trace.stderr:.2g} (standard error)"))
         if self.density is not None:
-            probes = len(self.density.nodes)
-            rows.append(("λ mean", f"{self.density.moment(1):.4g}", f"from the density, {probes} probes"))
+            origin = f"from the density, {len(self.density.nodes)} probes"
+            rows.append(("λ mean", f"{self.density.moment(1):.4g}", origin))
+            rows.append(("λ < 0", f"{self.density.mass_below():.2%}", "share of the eigenvalues, " + origin))
+            rank = self.density.effective_rank(self.parameters)
+            rows.append(("effective rank", f"{rank:.4g}", "(Σλ)²/Σλ², " + origin))
         rows.append(("loss", f"{self.loss:.6g}", f"{self.samples:,} {self.split} samples"))
         if self.accuracy is not None:
             rows.append(("accuracy", f"{self.accuracy:.2%}", ""))

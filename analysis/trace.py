@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
+from scipy.stats import t as student_t
 from torch import Tensor
 
 from analysis.lanczos import Lanczos
@@ -35,6 +36,10 @@ class Trace:
     probes: int
     products: int
     deflated: int
+
+    def interval(self, level: float = 0.95) -> tuple[float, float]:
+        """A confidence interval by Student's t over the probes."""
+        return confidence_interval(self.value, self.stderr, self.probes, level)
 
 
 def estimate_trace(
@@ -79,7 +84,7 @@ def estimate_trace(
     forms: list[float] = []
     while len(forms) < max_probes:
         count = min(_BLOCK, max_probes - len(forms))
-        probes = _rademacher(d, count, generator).to(operator.device, operator.dtype)
+        probes = rademacher(d, count, generator).to(operator.device, operator.dtype)
         outside = probes - krylov.basis.T @ (krylov.basis @ probes)
         products = operator.matmat(outside)
         forms += (outside.double() * products.double()).sum(dim=0).tolist()
@@ -92,5 +97,12 @@ def estimate_trace(
     return Trace(value, stderr, len(forms), operator.products - before, krylov.steps)
 
 
-def _rademacher(d: int, count: int, generator: torch.Generator) -> Tensor:
+def confidence_interval(value: float, stderr: float, probes: int, level: float) -> tuple[float, float]:
+    """value ± t·stderr, t the quantile of Student's distribution with probes − 1 degrees of freedom."""
+    half = float(student_t.ppf(0.5 + level / 2, probes - 1)) * stderr if stderr else 0.0
+    return value - half, value + half
+
+
+def rademacher(d: int, count: int, generator: torch.Generator) -> Tensor:
+    """Random ±1 vectors as columns, [d, count]."""
     return torch.randint(0, 2, (d, count), generator=generator, dtype=torch.int8) * 2 - 1
