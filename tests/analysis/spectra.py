@@ -30,7 +30,7 @@ def matrix(name: str, dtype: torch.dtype = torch.float64) -> tuple[Dense, np.nda
 
 
 def small_landscape() -> Landscape:
-    """A net of 111 parameters with normalisation, in float64."""
+    """A net of 115 parameters with normalisation, in float64."""
     torch.manual_seed(0)
     net = nn.Sequential(nn.Linear(5, 8), nn.LayerNorm(8), nn.SiLU(), nn.Linear(8, 4), nn.Tanh(), nn.Linear(4, 3))
     draw = torch.Generator().manual_seed(1)

@@ -9,9 +9,9 @@ from scipy.sparse.linalg import LinearOperator, eigsh
 import figures.measurements
 from analysis import measure_hessian
 from analysis.source import Source
+from analysis.table import Table
 from figures.__main__ import main
 from figures.compare import compare
-from analysis.table import Table
 from landscape import Landscape
 from landscape.command import run
 from trainers import FedASAM, FedAvg, Settings, train
