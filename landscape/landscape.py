@@ -2,25 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from landscape.checkpoint import Checkpoint
 from landscape.devices import free_memory, reproducible_arithmetic, resolve_device, resolve_dtype
+from landscape.distributed import rank_and_world
 from landscape.errors import FedscapeError
 from landscape.flat import FlatModule
 from landscape.foreign import open_checkpoint
-from landscape.products import GaussNewtonProducts, HessianProducts, OutputCurvature
+from landscape.products import GaussNewtonProducts, HessianProducts, Loss, OutputCurvature
 from landscape.randomness import torch_generator
-from landscape.samples import Samples, as_samples
+from landscape.samples import Batches, MicroBatches, Objective, Samples, as_samples
 from landscape.space import ParameterSpace
-
-Loss = Callable[[Tensor, Tensor], Tensor]
 
 BATCH_SIZE = {"cpu": 256, "cuda": 1024}
 """Samples per micro-batch: small batches stay in a CPU's cache, a GPU wants large ones."""
@@ -40,14 +40,18 @@ class Landscape:
     Every quantity is the exact mean over all samples, taken in micro-batches weighted by their size, with
     the model in evaluation mode.  The model is copied: yours stays as it is, bit for bit.
 
+    Where a ``torch.distributed`` process group is initialised, each rank works on its portion of the samples and
+    every quantity is summed over the ranks.  All ranks must then ask the same of the same landscape: the whole
+    data set on each, the same points and vectors.
+
     Args:
         model: any module; its trainable parameters are the coordinates.
-        data: ``Samples`` or a pair of tensors (inputs, targets).
+        data: ``Samples`` or a pair of tensors (inputs, targets); for anything else see :meth:`of`.
         loss: (outputs, targets) -> scalar mean over the batch; cross-entropy unless given.
         device: ``auto``, ``cpu``, ``cuda`` or ``cuda:N``.
         dtype: ``float32`` or ``float64``; the model's own unless given.
         batch_size: samples per micro-batch (256 on the CPU, 1024 on CUDA unless given); changes speed and
-            memory, and results only by rounding.
+            memory, and results only by rounding.  Where the device's memory runs out it is halved, with a warning.
 
     Raises:
         FedscapeError: no trainable parameters, no samples, an unknown device or dtype.
@@ -67,7 +71,7 @@ class Landscape:
     def __init__(
         self,
         model: nn.Module,
-        data: Samples | tuple[Tensor, Tensor],
+        data: Samples | tuple[Tensor, Tensor] | Batches,
         loss: Loss = nn.functional.cross_entropy,
         *,
         device: str | torch.device = "auto",
@@ -80,11 +84,57 @@ class Landscape:
         own = next((p.dtype for p in model.parameters() if p.is_floating_point()), torch.float32)
         self._flat = FlatModule(model, place, resolve_dtype(dtype or own))
         self._flat.module.eval()
-        self.loss = loss
-        self.data = as_samples(data).to(place)
-        self.batch_size = batch_size or BATCH_SIZE[place.type]
+        if isinstance(data, Batches):
+            self.loss: Loss = _itself
+            self._batches = MicroBatches(data.to(place), 1, self._flat.dtype)
+        else:
+            self.loss = loss
+            size = batch_size or BATCH_SIZE[place.type]
+            self._batches = MicroBatches(as_samples(data).to(place), size, self._flat.dtype)
         self.weights = self._flat.buffer.clone()
         """The point the model came with, [d]."""
+
+    @classmethod
+    def of(
+        cls,
+        model: nn.Module,
+        batches: Iterable[Any],
+        objective: Objective,
+        *,
+        size: Callable[[Any], int] | None = None,
+        device: str | torch.device = "auto",
+        dtype: str | torch.dtype | None = None,
+    ) -> Landscape:
+        """L(w) = Σ_b size(b) objective(model_w, b) / Σ_b size(b): any scalar loss of any module over any batches.
+
+        Value, gradient and Hessian are those of other landscapes; accuracy is ``None``, and there is no Gauss-Newton
+        matrix, as nobody knows what the outputs are.  Ranks take turns at the batches.  A batch too large for the
+        device's memory stays an error.
+
+        Args:
+            model: any module; the objective must use the copy it is given.
+            batches: can be gone through again and again, always the same in the same order: a list, a
+                ``DataLoader`` that does not shuffle.  A batch is a tensor, or a mapping, tuple or list of such; it is
+                moved to the device, and floating-point tensors in it to the dtype.
+            objective: (module, batch) -> the scalar mean over the batch.
+            size: batch -> its weight in the mean, such as the number of tokens that are not masked; the length of
+                the first tensor in it unless given.
+            device, dtype: as in :class:`Landscape`.
+
+        Raises:
+            FedscapeError: as :class:`Landscape`; the batches can be gone through only once, or a size is negative
+                or cannot be told; later, the batches have changed or the objective is no scalar.
+
+        Example:
+            >>> import torch
+            >>> from landscape import Landscape
+            >>> line = torch.nn.Linear(1, 1, bias=False)
+            >>> batches = [{"x": torch.tensor([[2.0]])}, {"x": torch.tensor([[1.0], [1.0]])}]
+            >>> bowl = Landscape.of(line, batches, lambda net, batch: net(batch["x"]).square().mean(), device="cpu")
+            >>> bowl.hvp(None, torch.ones(1))
+            tensor([4.])
+        """
+        return cls(model, Batches(batches, objective, size), device=device, dtype=dtype)
 
     @classmethod
     def from_checkpoint(
@@ -132,14 +182,19 @@ class Landscape:
     def to(self, dtype: str | torch.dtype) -> Landscape:
         """The same function at the same point, in another floating-point type."""
         other = Landscape(
-            self._flat.module, self.data, self.loss, device=self.device, dtype=dtype, batch_size=self.batch_size
+            self._flat.module,
+            self._batches.data,
+            self.loss,
+            device=self.device,
+            dtype=dtype,
+            batch_size=self.batch_size,
         )
         other.weights = self.weights.to(other.dtype)
         return other
 
     def __repr__(self) -> str:
         return (
-            f"Landscape({self.dimension:,} parameters, {len(self.data):,} samples, "
+            f"Landscape({self.dimension:,} parameters, {len(self._batches.data):,} samples, "
             f"{self.device}, {str(self.dtype).removeprefix('torch.')})"
         )
 
@@ -163,6 +218,32 @@ class Landscape:
         """The floating-point type it is computed in."""
         return self._flat.dtype
 
+    @property
+    def data(self) -> Samples:
+        """The samples; may be set, and holds for what is asked from then on.
+
+        Raises:
+            FedscapeError: the landscape is one of arbitrary batches (:meth:`of`).
+        """
+        if isinstance(self._batches.data, Batches):
+            raise FedscapeError("this needs inputs and targets, and the landscape is of batches with an objective")
+        return self._batches.data
+
+    @data.setter
+    def data(self, data: Samples) -> None:
+        self._batches = MicroBatches(data.to(self.device), self.batch_size, self.dtype)
+
+    @property
+    def batch_size(self) -> int:
+        """Samples per micro-batch; may be set."""
+        return self._batches.size
+
+    @batch_size.setter
+    def batch_size(self, size: int) -> None:
+        if size < 1:
+            raise FedscapeError(f"the micro-batch size is {size}: it must be at least 1")
+        self._batches.size = size
+
     def value(self, w: Tensor | None = None) -> float:
         """L(w); at ``weights`` unless a point is given."""
         return self.evaluate(w).loss
@@ -180,24 +261,33 @@ class Landscape:
 
     def evaluate(self, w: Tensor | None = None) -> Evaluation:
         """Loss and accuracy in one pass; sums are kept in float64."""
-        loss = torch.zeros((), dtype=torch.float64, device=self.device)
-        correct = torch.zeros((), dtype=torch.int64, device=self.device)
-        classes = not self.data.targets.is_floating_point()
+        data = self._batches.data
+        targets = data.targets if isinstance(data, Samples) and not data.targets.is_floating_point() else None
+
+        def over_portion() -> Tensor:
+            sums = torch.zeros(2, dtype=torch.float64, device=self.device)
+            for _, x, y, share in self._batches:
+                outputs = self._batches.outputs(self._flat.module, x)
+                sums[0] += share * self.loss(outputs, y).double()
+                if targets is not None:
+                    sums[1] += (outputs.argmax(dim=1) == y).sum()
+            return sums
+
         with self._at(w), torch.no_grad():
-            for x, y, share in self._batches():
-                outputs = self._flat.module(x)
-                loss += share * self.loss(outputs, y).double()
-                if classes:
-                    correct += (outputs.argmax(dim=1) == y).sum()
-        return Evaluation(loss.item(), correct.item() / self.data.targets.numel() if classes else None)
+            loss, correct = self._batches.sum(over_portion).tolist()
+        return Evaluation(loss, None if targets is None else correct / targets.numel())
 
     def gradient(self, w: Tensor | None = None) -> Tensor:
         """∇L(w), [d]."""
-        total = torch.zeros_like(self.weights)
+
+        def over_portion() -> Tensor:
+            total = torch.zeros_like(self.weights)
+            for _, x, y, share in self._batches:
+                total.add_(self._flat.gradient(self.loss(self._batches.outputs(self._flat.module, x), y)), alpha=share)
+            return total
+
         with self._at(w), torch.enable_grad():
-            for x, y, share in self._batches():
-                total.add_(self._flat.gradient(self.loss(self._flat.module(x), y)), alpha=share)
-        return total
+            return self._batches.sum(over_portion)
 
     def hvp(self, w: Tensor | None, v: Tensor) -> Tensor:
         """Hessian-vector products ∇²L(w) v.
@@ -219,7 +309,8 @@ class Landscape:
             graph_memory: bytes to spend on keeping gradients' graphs between calls, which saves about a third
                 of each product; a quarter of the free memory unless given, 0 keeps none.
         """
-        memory = free_memory(self.device) // 4 if graph_memory is None else graph_memory
+        sharing = rank_and_world()[1] if self.device.type == "cpu" else 1
+        memory = free_memory(self.device) // 4 // sharing if graph_memory is None else graph_memory
         return HessianProducts(self._flat, self.loss, self._batches, self.weights if w is None else w, memory)
 
     def gauss_newton(
@@ -233,8 +324,14 @@ class Landscape:
             seed: of the labels of ``mc``.
 
         Raises:
-            FedscapeError: another kind; in a product, ``mc`` of something that is no classifier.
+            FedscapeError: another kind, a landscape of arbitrary batches; in a product, ``mc`` of something that
+                is no classifier.
         """
+        if isinstance(self._batches.data, Batches):
+            raise FedscapeError(
+                "the Gauss-Newton and Fisher matrices need the model's outputs, which an objective of its own hides: "
+                "take the Hessian, or give inputs, targets and a loss of the outputs"
+            )
         return GaussNewtonProducts(self._flat, self.loss, self._batches, self.weights if w is None else w, kind, seed)
 
     @contextmanager
@@ -243,8 +340,10 @@ class Landscape:
         with reproducible_arithmetic():
             yield
 
-    def _batches(self) -> Iterator[tuple[Tensor, Tensor, float]]:
-        return self.data.batches(self.batch_size, self.dtype)
+
+def _itself(outputs: Tensor, _: Any) -> Tensor:
+    """The loss where the outputs are an objective's value."""
+    return outputs
 
 
 def random_subset(data: Samples, count: int) -> Samples:
