@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import sys
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -24,6 +26,7 @@ from analysis.trace import estimate_trace
 from analysis.verify import verify as check
 from landscape import Checkpoint, FedscapeError, Landscape
 from landscape.command import parse, run
+from landscape.distributed import joined, rank_and_world
 from landscape.files import atomic_write, make_directory, write_json, write_text
 from landscape.foreign import open_checkpoint
 from landscape.progress import Progress
@@ -295,6 +298,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = sys.argv[1:] if arguments is None else arguments
     command = parse(lambda: tyro.cli(Command, prog=PROGRAM, args=given, config=(tyro.conf.OmitArgPrefixes,)), PROGRAM)
     command.check()
+    with joined(command.source.device) as device:
+        here = replace(command, source=replace(command.source, device=str(device)))
+        if rank_and_world()[0] == 0:
+            return _carry_out(here)
+        # The other ranks do their share of the same work; the first one speaks and writes.
+        silent = replace(here, quiet=True, out=None, json=None, csv=None)
+        with contextlib.redirect_stdout(io.StringIO()):
+            return _carry_out(silent)
+
+
+def _carry_out(command: Command) -> int:
     if command.out is not None:
         make_directory(command.out)
     paths = list(command.checkpoints)

@@ -16,6 +16,8 @@ Kind = Literal["sam", "adaptive", "m", "average"]
 
 _SHORTEST = 1e-3
 """Of the radius: a step uphill that must be shorter to rise ends the ascent."""
+_FLAT = 1e-3
+"""A slope whose rise over the radius is less than this share of the rise found there is no slope to follow."""
 
 
 @dataclass(frozen=True)
@@ -278,17 +280,23 @@ def _rise(landscape: Landscape, w: Tensor, loss: float, scale: Tensor, rho: floa
         found = landscape.value(w + scale * u) - loss
         return found if found == found else float("inf")  # a loss beyond all numbers is higher than any
 
+    def slope(u: Tensor) -> Tensor:
+        return scale * landscape.gradient(w + scale * u)
+
     def uphill(u: Tensor) -> Tensor:
-        return _unit(scale * landscape.gradient(w + scale * u))
+        return _unit(slope(u))
 
     u = torch.zeros_like(w)
-    direction = uphill(u)
+    first = slope(u)
+    direction = _unit(first)
+    one = rise(rho * direction)
     if steps == 1:
-        return rise(rho * direction)
-    if not direction.any():  # nothing is uphill to first order: any direction may be to second
+        return one
+    best, length = 0.0, float("inf")
+    if rho * float(first.norm()) <= _FLAT * abs(one):
+        # Nothing is uphill to first order, or only by rounding, which may hide the steepest second-order direction.
         generator = torch_generator(0, "ascent from a stationary point")
         direction = _unit(torch.randn(len(w), generator=generator, dtype=torch.float64).to(w))
-    best, length = 0.0, float("inf")
     for _ in range(steps):
         candidate = rho * direction if length > rho else _into_ball(u + length * direction, rho)
         height = rise(candidate)
@@ -301,7 +309,7 @@ def _rise(landscape: Landscape, w: Tensor, loss: float, scale: Tensor, rho: floa
             break
         else:
             length = rho if length > rho else length / 2
-    return best
+    return max(best, one)
 
 
 def _unit(v: Tensor) -> Tensor:

@@ -2,6 +2,8 @@
 
 import csv
 import json
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -109,6 +111,19 @@ def test_pyhessian_answers_the_same_question(checkpoint, tmp_path, capsys):
     assert theirs["eigenvalues"][0] == pytest.approx(both["eigenvalues"][0], rel=0.02)
     assert both["pyhessian"]["eigenvalues"] == theirs["eigenvalues"]
     assert "power iteration" in capsys.readouterr().out
+
+
+def test_under_torchrun_the_ranks_share_the_work_and_one_of_them_speaks(checkpoint, tmp_path):
+    options = ["--top", "2", "--dtype", "float64", "--quiet", "--no-trace", "--json"]
+    assert run(lambda: main([str(checkpoint), *options, str(tmp_path / "one")])) == 0
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "3", "-m", "analysis.hessian"]
+    shared = subprocess.run(
+        [*launcher, str(checkpoint), *options, str(tmp_path / "three")], capture_output=True, text=True, check=True
+    )
+    one, three = (json.loads((tmp_path / name).read_text()) for name in ("one", "three"))
+    assert three["eigenvalues"] == pytest.approx(one["eigenvalues"], rel=1e-10)
+    assert three["loss"] == pytest.approx(one["loss"], rel=1e-12)
+    assert shared.stdout.count("Hessian-vector products") == 1
 
 
 def test_clients_restrict_the_data(checkpoint):
