@@ -17,6 +17,7 @@ import tyro
 
 from analysis.clients import rounds_of
 from analysis.density import estimate_density
+from analysis.directions import tensor_digest
 from analysis.eigen import Which, extreme_eigenpairs
 from analysis.extras import Extras
 from analysis.operators import Fisher, GaussNewton, Hessian, Operator, Report, Shifted
@@ -66,6 +67,8 @@ def measure_hessian(
     density_probes: int = 8,
     density_steps: int = 40,
     seed: int = 0,
+    max_basis: int | None = None,
+    state: str | Path | None = None,
     progress: bool = False,
 ) -> HessianReport:
     """Measure the spectrum of the Hessian at a checkpoint.
@@ -86,6 +89,8 @@ def measure_hessian(
         trace_tolerance: standard error wanted of the trace, as a share of it.
         density_probes, density_steps: as in :func:`analysis.density.estimate_density`.
         seed: of all random vectors.
+        max_basis: at most so many basis vectors are held (:func:`analysis.eigen.extreme_eigenpairs`).
+        state: a file to keep the eigenvalue iteration in; after a kill the same call continues there.
         progress: show progress on stderr.
 
     Raises:
@@ -126,7 +131,17 @@ def measure_hessian(
         "both": f"{top} + {top}",
     }
     with _Reporting(f"{named.get(which, top)} eigenvalues", progress) as report:
-        eigen = extreme_eigenpairs(operator, top, which=which, tolerance=tolerance, seed=seed, report=report)
+        eigen = extreme_eigenpairs(
+            operator,
+            top,
+            which=which,
+            tolerance=tolerance,
+            seed=seed,
+            max_basis=max_basis,
+            state=None if state is None else Path(state),
+            fingerprint=f"{tensor_digest(landscape.weights, *vars(landscape.data).values())} {matrix} {weight_decay}",
+            report=report,
+        )
     trace_ = density_ = None
     if trace:
         with _Reporting("trace", progress) as report:
@@ -212,6 +227,10 @@ class Command:
     """Lanczos steps of each probe of the density"""
     seed: int = 0
     """of all random vectors"""
+    max_basis: Annotated[int | None, option("N", "what fits in 256 MB, at least top + 24")] = None
+    """at most so many Lanczos vectors in memory; fewer mean more products"""
+    state: Annotated[Path | None, option("FILE", "none")] = None
+    """keep the eigenvalue iteration there: after a kill the same command continues (one checkpoint at a time)"""
     verify: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
     """check the products first (symmetry, linearity, float64 finite difference); go no further if they are wrong"""
     backend: Literal["fedscape", "pyhessian"] = "fedscape"
@@ -241,6 +260,8 @@ class Command:
             raise FedscapeError(f"give at least one checkpoint file (see {PROGRAM} --help)")
         if self.ggn and self.matrix not in ("hessian", "ggn"):
             raise FedscapeError(f"--ggn and --matrix {self.matrix} ask for two matrices: give one of them")
+        if self.state is not None and (len(self.checkpoints) > 1 or self.rounds):
+            raise FedscapeError("--state keeps one checkpoint's iteration: give one checkpoint, and no --rounds")
         special = self.ggn or self.matrix != "hessian" or self.which != "largest" or self.weight_decay != 0
         if special and (self.compare_pyhessian or self.backend == "pyhessian"):
             raise FedscapeError(
@@ -289,6 +310,8 @@ class Command:
             density_probes=self.probes,
             density_steps=self.steps,
             seed=self.seed,
+            max_basis=self.max_basis,
+            state=self.state,
             progress=not self.quiet,
         )
 

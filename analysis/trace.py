@@ -85,7 +85,7 @@ def estimate_trace(
     while len(forms) < max_probes:
         count = min(_BLOCK, max_probes - len(forms))
         probes = rademacher(d, count, generator).to(operator.device, operator.dtype)
-        outside = probes - krylov.basis.T @ (krylov.basis @ probes)
+        outside = krylov.outside(probes)
         products = operator.matmat(outside)
         forms += (outside.double() * products.double()).sum(dim=0).tolist()
         value = exact + float(np.mean(forms))

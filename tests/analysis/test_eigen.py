@@ -5,7 +5,8 @@ import pytest
 import torch
 from scipy.sparse.linalg import LinearOperator, eigsh
 
-from analysis import Dense, Hessian, extreme_eigenpairs, largest_eigenpairs
+from analysis import Dense, Hessian, eigen, extreme_eigenpairs, largest_eigenpairs
+from analysis.eigen import default_basis
 from landscape import FedscapeError
 from tests.analysis.spectra import SPECTRA, dense_hessian, matrix, small_landscape
 
@@ -38,6 +39,194 @@ def test_other_ends_of_the_spectrum(name, which):
     else:
         np.testing.assert_allclose(found.values, wanted, rtol=1e-6, atol=1e-12 * np.abs(exact).max())
     assert found.converged.all()
+
+
+def _wanted(exact, which, k):
+    """The k eigenvalues at that end, of all of them in descending order."""
+    return {
+        "largest": exact[:k],
+        "smallest": exact[::-1][:k],
+        "magnitude": exact[np.argsort(-np.abs(exact), kind="stable")][:k],
+        "both": np.r_[exact[:k], exact[::-1][:k]],
+    }[which]
+
+
+@pytest.mark.parametrize("name", SPECTRA)
+@pytest.mark.parametrize("which", ["largest", "smallest", "magnitude", "both"])
+@pytest.mark.parametrize("k", [1, 5])
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=["float64", "float32"])
+def test_a_small_basis_changes_no_value(name, which, k, dtype):
+    operator, exact = matrix(name, dtype)
+    room = k * (1 + (which == "both")) + 8
+    found = extreme_eigenpairs(operator, k, which=which, tolerance=1e-6, max_basis=room, max_products=2000)
+    of = np.abs if which == "magnitude" else np.asarray
+    rounding = 20 * torch.finfo(dtype).eps * np.abs(exact).max()
+    assert found.converged.all()
+    np.testing.assert_allclose(of(found.values), of(_wanted(exact, which, k)), rtol=1e-6, atol=rounding)
+    assert found.krylov.basis.untyped_storage().nbytes() == room * 120 * dtype.itemsize
+    assert found.vectors.data_ptr() == found.krylov.basis.data_ptr()  # they need no memory of their own
+    true = (operator @ found.vectors.T - torch.from_numpy(found.values).to(dtype) * found.vectors.T).norm(dim=0).numpy()
+    np.testing.assert_allclose(true, found.residuals, rtol=0.01, atol=5 * rounding)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=["float64", "float32"])
+def test_a_basis_that_was_restarted_many_times_is_orthonormal_and_holds_its_trace(dtype):
+    operator, _ = matrix("spread", dtype)
+    found = largest_eigenpairs(operator, 4, tolerance=1e-7, max_basis=14, max_products=500)
+    assert found.restarts > 5
+    rounding = 100 * torch.finfo(dtype).eps
+    q = found.krylov.basis.double()
+    np.testing.assert_allclose(q @ q.T, np.eye(found.krylov.steps), rtol=0, atol=rounding)
+    trace = torch.trace(q @ operator.matrix.double() @ q.T).item()
+    assert sum(found.krylov.diagonal) == pytest.approx(trace, rel=rounding)
+
+
+def test_sixty_values_of_a_small_basis_hold_no_ghosts():
+    exact = np.r_[np.geomspace(100, 1, 80), np.linspace(-0.5, 0.5, 160)]
+    draw = torch.Generator().manual_seed(0)
+    basis, _ = torch.linalg.qr(torch.randn(240, 240, generator=draw, dtype=torch.float64))
+    operator = Dense((basis * torch.from_numpy(exact) @ basis.T).float())
+    found = largest_eigenpairs(operator, 60, tolerance=1e-5, max_basis=75)
+    assert found.restarts
+    assert found.converged.all()
+    np.testing.assert_allclose(found.values, exact[:60], rtol=1e-5, atol=1e-4)
+
+
+class _Outliers:
+    """Eigenvalues that fall as a power beside a bulk around zero: what Hessians of networks look like."""
+
+    shape, dtype, device = (20_000, 20_000), torch.float32, torch.device("cpu")
+
+    def __init__(self):
+        bulk = np.random.default_rng(0).normal(0.0, 0.02, 20_000 - 100)
+        values = np.sort(np.r_[40 / np.arange(1, 101), bulk])[::-1].copy()
+        self.diagonal, self.products = torch.from_numpy(values).float(), 0
+
+    def matmat(self, vectors):
+        self.products += vectors.shape[1]
+        return self.diagonal[:, None] * vectors
+
+
+@pytest.mark.parametrize("k", [10, 50])
+def test_thirty_vectors_beside_the_eigenvalues_cost_few_products(k):
+    whole, bounded = largest_eigenpairs(_Outliers(), k), largest_eigenpairs(_Outliers(), k, max_basis=k + 30)
+    assert bounded.products <= 1.1 * whole.products
+    assert whole.restarts == 0
+    assert (bounded.restarts > 0) == (k == 50)
+    for found in (whole, bounded):
+        np.testing.assert_allclose(found.values, 40 / np.arange(1, k + 1), rtol=1e-3)
+    assert len(bounded.krylov.basis) <= k + 30
+
+
+def test_the_default_basis_is_bounded_by_the_eigenvalues_where_vectors_are_large():
+    assert default_basis(50, 11_000_000, torch.float32) == 74
+    assert default_basis(50, 1_000, torch.float32) == 1_000
+
+
+@pytest.mark.parametrize("max_basis", [None, 15])
+def test_a_basis_in_host_memory_changes_no_bit(max_basis, monkeypatch):
+    monkeypatch.setattr("analysis.lanczos._GROUP_BYTES", 4 * 120 * 8)
+    operator, _ = matrix("spread")
+    here, there = (
+        extreme_eigenpairs(operator, 4, tolerance=1e-7, max_basis=max_basis, offload=offload)
+        for offload in (False, True)
+    )
+    assert (here.values == there.values).all()
+    assert (here.bounds == there.bounds).all()
+    assert torch.equal(here.vectors, there.vectors)
+    assert here.products == there.products
+
+
+@pytest.mark.parametrize(("free", "idle", "wanted"), [(100, 0, True), (100, 21, False), (121, 0, False)])
+def test_a_basis_of_more_than_half_the_free_memory_is_offloaded(free, idle, wanted, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (free, 1000))
+    monkeypatch.setattr(torch.cuda, "memory_reserved", lambda device: 500 + idle)
+    monkeypatch.setattr(torch.cuda, "memory_allocated", lambda device: 500)
+    assert eigen._is_too_large(60, torch.device("cuda")) == wanted
+    assert not eigen._is_too_large(10**15, torch.device("cpu"))
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")
+def test_a_gpu_finds_the_same_values_with_its_basis_in_host_memory(monkeypatch):
+    monkeypatch.setattr("analysis.lanczos._GROUP_BYTES", 4 * 120 * 8)
+    operator, exact = matrix("spread")
+    operator = Dense(operator.matrix.cuda())
+    here, there = (
+        extreme_eigenpairs(operator, 4, tolerance=1e-7, max_basis=15, offload=offload) for offload in (False, True)
+    )
+    assert there.krylov.basis.is_pinned()
+    assert here.krylov.basis.is_cuda
+    np.testing.assert_allclose(here.values, exact[:4], rtol=1e-6)
+    np.testing.assert_allclose(here.values, there.values, rtol=1e-12)
+    block = torch.randn(120, 3, dtype=torch.float64, device="cuda")
+    torch.testing.assert_close(there.krylov.outside(block).cpu(), here.krylov.outside(block).cpu())
+
+
+class _Killed(Exception):
+    pass
+
+
+def _killed_after(products):
+    def report(done, error):
+        if done == products:
+            raise _Killed
+
+    return report
+
+
+@pytest.mark.parametrize(("name", "stop"), [("spread", 3), ("spread", 15), ("spread", 33), ("multiple", 8)])
+@pytest.mark.parametrize("max_basis", [None, 15])
+def test_killed_and_resumed_gives_the_same_bits(name, stop, max_basis, tmp_path, monkeypatch):
+    monkeypatch.setattr(eigen, "_KEEP_SECONDS", 0.0)
+    monkeypatch.setattr(eigen, "_COST_SHARE", 1e9)
+    options = {"which": "both", "k": 2, "tolerance": 1e-8, "max_basis": max_basis, "state": tmp_path / "state.pt"}
+    operator, _ = matrix(name)
+    whole = extreme_eigenpairs(operator, **{**options, "state": None})
+    with pytest.raises(_Killed):
+        extreme_eigenpairs(operator, **options, report=_killed_after(max(stop, 4)))
+    before = operator.products
+    again = extreme_eigenpairs(operator, **options)
+    assert operator.products - before == whole.products - max(stop, 4) + 1  # what the kill interrupted is done again
+    assert (again.values == whole.values).all()
+    assert (again.bounds == whole.bounds).all()
+    assert torch.equal(again.vectors, whole.vectors)
+    assert (again.products, again.restarts) == (whole.products, whole.restarts)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_file_of_another_question_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(eigen, "_KEEP_SECONDS", 0.0)
+    operator, _ = matrix("spread")
+    path = tmp_path / "state.pt"
+    with pytest.raises(_Killed):
+        extreme_eigenpairs(operator, 3, state=path, fingerprint="a", report=_killed_after(9))
+    for options in ({"k": 4}, {"which": "smallest"}, {"seed": 1}, {"fingerprint": "b"}, {"max_basis": 20}):
+        with pytest.raises(FedscapeError, match=f"another question .{next(iter(options))} .*: give another file"):
+            extreme_eigenpairs(operator, **{"k": 3, "state": path, "fingerprint": "a", **options})
+    with pytest.raises(FedscapeError, match=r"dtype 'torch\.float64', not 'torch\.float32'"):
+        extreme_eigenpairs(matrix("spread", torch.float32)[0], 3, state=path, fingerprint="a")
+    torch.save({"other": 1}, path)
+    with pytest.raises(FedscapeError, match="does not hold unfinished eigenvalues"):
+        extreme_eigenpairs(operator, 3, state=path)
+
+
+def test_the_file_is_no_larger_than_the_basis_and_written_once_a_minute(tmp_path, monkeypatch):
+    operator, _ = matrix("spread")
+    path = tmp_path / "state.pt"
+    with pytest.raises(_Killed):
+        extreme_eigenpairs(operator, 3, state=path, report=_killed_after(11))
+    assert not path.exists()
+    monkeypatch.setattr(eigen, "_KEEP_SECONDS", 0.0)
+    monkeypatch.setattr(eigen, "_COST_SHARE", 1e9)
+    with pytest.raises(_Killed):
+        extreme_eigenpairs(operator, 3, state=path, report=_killed_after(11))
+    assert path.stat().st_size < 10 * 120 * 8 + 15_000
+
+
+def test_refuses_a_basis_without_room():
+    with pytest.raises(FedscapeError, match="a basis of 12 vectors has no room for 5 eigenvalues: give at least 13"):
+        largest_eigenpairs(matrix("spread")[0], 5, max_basis=12)
+    assert largest_eigenpairs(matrix("spread")[0], 118, max_basis=120).converged.all()
 
 
 def test_bounds_and_residuals_hold_where_it_stops_early():

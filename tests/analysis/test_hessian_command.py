@@ -10,6 +10,8 @@ import pytest
 import torch
 from torch import nn
 
+import analysis.eigen
+import analysis.operators
 from analysis import HessianReport, measure_hessian
 from analysis.hessian import main
 from landscape import FedscapeError, Landscape
@@ -126,6 +128,32 @@ def test_under_torchrun_the_ranks_share_the_work_and_one_of_them_speaks(checkpoi
     assert shared.stdout.count("Hessian-vector products") == 1
 
 
+def test_an_interrupted_measurement_continues_and_is_no_others(checkpoint, tmp_path, monkeypatch):
+    monkeypatch.setattr(analysis.eigen, "_KEEP_SECONDS", 0.0)
+    monkeypatch.setattr(analysis.eigen, "_COST_SHARE", float("inf"))
+    options = {"trace": False, "samples": 60, "device": "cpu", "tolerance": 1e-6}
+    plain = measure_hessian(checkpoint, 3, **options)
+    multiply, spent = analysis.operators.Hessian.matmat, []
+
+    def interrupted(self, vectors):
+        spent.append(1)
+        if len(spent) == 9:
+            raise KeyboardInterrupt
+        return multiply(self, vectors)
+
+    monkeypatch.setattr(analysis.operators.Hessian, "matmat", interrupted)
+    state = tmp_path / "state.pt"
+    with pytest.raises(KeyboardInterrupt):
+        measure_hessian(checkpoint, 3, **options, state=state)
+    assert state.exists()
+    with pytest.raises(FedscapeError, match="another question"):
+        measure_hessian(checkpoint, 3, **{**options, "samples": 50}, state=state)
+    again = measure_hessian(checkpoint, 3, **options, state=state)
+    np.testing.assert_array_equal(again.eigen.values, plain.eigen.values)
+    assert again.hvps < plain.hvps
+    assert not state.exists()
+
+
 def test_clients_restrict_the_data(checkpoint):
     report = measure_hessian(checkpoint, 1, clients=[3], trace=False)
     assert report.samples == len(np.load(checkpoint.parent / "partition.npz")["client_00003"])
@@ -180,6 +208,7 @@ def test_a_loss_that_is_not_finite_is_refused():
         ([], "give at least one checkpoint file"),
         (["{ckpt}", "--ggn", "--matrix", "fisher"], "ask for two matrices"),
         (["{ckpt}", "--which", "middle"], "invalid choice 'middle'"),
+        (["{ckpt}", "{ckpt}", "--state", "s.pt"], "--state keeps one checkpoint's iteration"),
         (["{ckpt}", "--backend", "pyhessian", "--ggn"], "PyHessian measures the largest eigenvalues"),
     ],
 )
