@@ -13,9 +13,9 @@ from analysis.clients import client_eigenvalues
 from analysis.layers import activation_norms, layer_eigenvalues, norm_product
 from analysis.sharpness import adaptive_sharpness, average_sharpness, gradient_noise, m_sharpness, sam_sharpness
 from analysis.source import Source, option
-from analysis.table import Table
 from landscape import FedscapeError, Landscape
 from landscape.progress import Progress
+from landscape.table import Table
 
 _M = 128
 

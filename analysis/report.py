@@ -12,8 +12,8 @@ import numpy as np
 
 from analysis.density import Density
 from analysis.eigen import Eigenpairs
-from analysis.table import Table
 from analysis.trace import Trace
+from landscape.table import Table
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

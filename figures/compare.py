@@ -17,11 +17,11 @@ from analysis.pictures import save_figure
 from analysis.source import Source
 from analysis.spectrum_plots import COLOURS, DASHES, MARKERS, draw_densities, draw_eigenvalues
 from analysis.surface_plots import Scale, draw_colour_bar, draw_panel
-from analysis.table import Table
 from figures.measurements import Cache
 from landscape import Checkpoint, Evaluation, FedscapeError
 from landscape.files import make_directory
 from landscape.foreign import open_checkpoint
+from landscape.table import Table
 from trainers.directory import RunDirectory
 
 _MOST = len(COLOURS)

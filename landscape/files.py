@@ -128,8 +128,10 @@ def save_torch(path: str | Path, value: Any) -> None:
             raise
 
 
-def load_torch(path: str | Path) -> Any:
+def load_torch(path: str | Path, *, mapped: bool = False) -> Any:
     """``torch.load(weights_only=True)`` on the CPU, its failures told in one sentence.
+
+    ``mapped`` maps the tensors into memory (copied on write) where they would be read.
 
     Raises:
         FedscapeError: no such file, not a file of torch's, cut short, or one that would run code.
@@ -137,19 +139,20 @@ def load_torch(path: str | Path) -> Any:
     path = Path(path)
     try:
         with open(path, "rb") as file:
-            return _load(file, path)
+            return _load(file, path, mapped)
     except FileNotFoundError:
         raise FedscapeError(f"there is no file {path}") from None
     except OSError as error:
         raise FedscapeError(f"cannot read {path}: {_reason(error)}") from error
 
 
-def _load(file: IO[bytes], path: Path) -> Any:
+def _load(file: IO[bytes], path: Path, mapped: bool) -> Any:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # torch comments on what a damaged file seems to say
         try:
             _check_sums(file)
-            return torch.load(file, map_location="cpu", weights_only=True)
+            source = path if mapped else file
+            return torch.load(source, map_location="cpu", weights_only=True, mmap=mapped)
         except Exception as error:  # a damaged file can raise almost anything
             if isinstance(error, pickle.UnpicklingError) and "GLOBAL" in str(error):
                 raise FedscapeError(

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from types import SimpleNamespace
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, Protocol
 
 import torch
 from torch import Tensor
 
 from landscape.errors import FedscapeError
 from trainers.ascent import Ascent
+from trainers.server_optimizers import ServerOptimizer
 
 Gradient = Callable[[Tensor], Tensor]
 """The mini-batch gradient as a function of the point, [..., d] -> [..., d]; every call of one step sees the
@@ -56,10 +57,25 @@ class Mean(State):
     """The mean of each uploaded tensor over the sampled clients, in the run's weighting.
 
     ``uniform`` holds the unweighted means of the same tensors, for state that is defined as a plain mean
-    over clients whatever the weighting of the models.
+    over clients whatever the weighting of the models.  ``steps`` is the mean number of local steps K they took,
+    weighted as ``uniform``.
     """
 
     uniform: State
+    steps: float
+
+
+class LocalData(Protocol):
+    """A client's data, as much of it as an algorithm may see."""
+
+    @property
+    def input_shape(self) -> tuple[int, ...]:
+        """The shape of one input of the model."""
+        ...
+
+    def gradient(self, w: Tensor) -> Tensor:
+        """The gradient of the loss over all of the client's data, without augmentation, [d] -> [d]."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -75,10 +91,22 @@ class Algorithm:
     """Authors, venue and year, and which algorithm or equation of theirs is followed."""
     weighting: ClassVar[Weighting] = "samples"
     """How the source weighs clients' models in the mean."""
+    excludes: ClassVar[Mapping[str, str]] = {}
+    """Parts (``ascent``, ``man``, ``swa``, ``mixup``, ``cutout``, ``server_optimizer``) that make no sense with it,
+    each with the reason."""
+    pooled: ClassVar[bool] = False
+    """Whether one client holds all data, whatever clients and partition were asked for."""
+    perturbation: ClassVar[tuple[str, ...]] = ()
+    """Names of the client's tensors that :meth:`perturb` reads and :meth:`ascend` changes."""
 
     @property
     def ascent(self) -> Ascent | None:
         """The ascent part that belongs to the algorithm, if one does."""
+        return None
+
+    @property
+    def server_optimizer(self) -> ServerOptimizer | None:
+        """The server optimiser that belongs to the algorithm, if one does."""
         return None
 
     def client_state(self, w: Tensor) -> dict[str, Tensor]:
@@ -93,6 +121,16 @@ class Algorithm:
         """What a sampled client receives: the model and all of the server's state unless overridden."""
         return server.tensors()
 
+    def prepare(self, client: State, server: State, data: LocalData, round: Round) -> None:
+        """Before a client's first local step of a round: what it computes from all of its data."""
+
+    def perturb(self, inputs: Tensor, client: State) -> Tensor:
+        """The inputs the client's model sees, [batch, ...] -> [batch, ...], differentiable in ``perturbation``."""
+        return inputs
+
+    def ascend(self, slopes: State, client: State, round: Round) -> None:
+        """Change ``perturbation`` after a local step; ``slopes`` are the loss's gradients by it, by name."""
+
     def direction(self, w: Tensor, gradient: Gradient, client: State, server: State, round: Round) -> Tensor:
         """The descent direction of one local step at ``w``; ``server`` is what the client received."""
         return gradient(w)
@@ -102,7 +140,9 @@ class Algorithm:
         return {"delta": w - server.w}
 
     def server_step(self, server: State, mean: Mean, round: Round) -> None:
-        """Update the server's model and state from the means of what the clients sent."""
+        """Update the server's model and state from the means of what the clients sent.
+
+        Where the run has a server optimiser, ``mean.delta`` is already what that made of the mean."""
         server.w = server.w + mean.delta
 
     def hyper_parameters(self) -> dict[str, Any]:

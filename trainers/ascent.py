@@ -54,3 +54,24 @@ class ASAM:
         g = gradient(w)
         tg = t * g
         return gradient(w + _scale(tg.norm(dim=-1, keepdim=True), self.rho) * t * tg)
+
+
+@dataclass(frozen=True)
+class GSAM:
+    """g_p − α g_⊥: g_p = ∇f(w + ρ g/‖g‖) is SAM's gradient, g_⊥ the part of g = ∇f(w) orthogonal to g_p.
+
+    Descending along g_p lowers the worst loss nearby; ascending along g_⊥ does not change it to first order and
+    closes the surrogate gap, the worst loss minus f(w) (Zhuang et al., ICLR 2022, Algorithm 1).  ρ stays the same:
+    the authors let it fall with the learning rate.
+    """
+
+    rho: float
+    alpha: float
+
+    def gradient(self, w: Tensor, gradient: Callable[[Tensor], Tensor], space: ParameterSpace) -> Tensor:
+        """The corrected gradient; one norm and one inner product over all parameters."""
+        g = gradient(w)
+        worst = gradient(w + _scale(g.norm(dim=-1, keepdim=True), self.rho) * g)
+        along = _scale(worst.norm(dim=-1, keepdim=True), 1.0) * worst
+        across = g - (g * along).sum(dim=-1, keepdim=True) * along
+        return worst - self.alpha * across

@@ -13,6 +13,7 @@ from landscape.partition import Partition
 from landscape.version import versions
 from trainers.algorithm import Algorithm
 from trainers.algorithms import algorithm_name
+from trainers.parts import Parts
 from trainers.settings import FREE_ON_RESUME, Settings
 
 
@@ -20,14 +21,16 @@ class RunDirectory:
     """Files of one run under ``path``.
 
     ``config.json`` (settings and hyper-parameters), ``metrics.jsonl`` (an object a round),
-    ``partition.npz``, ``ckpt.pt`` (latest model), ``rounds/NNNNN.pt`` (kept models), ``state.pt`` (what
-    resuming needs).  Each is written whole or not at all; ``state.pt`` alone decides where a run goes on.
+    ``partition.npz``, ``ckpt.pt`` (latest model), ``rounds/NNNNN.pt`` (kept models), ``swa.pt`` (the mean of server
+    models), ``result.json`` (how the run ended), ``state.pt`` (what resuming needs).  Each is written whole or not at all; ``state.pt`` alone decides where a run goes on.
     """
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
 
-    def open(self, algorithm: Algorithm, settings: Settings, *, resume: bool) -> dict[str, Any] | None:
+    def open(
+        self, algorithm: Algorithm, settings: Settings, parts: Parts, *, resume: bool
+    ) -> dict[str, Any] | None:
         """Prepare the directory; the state to go on from, or ``None`` at the start of a run.
 
         Raises:
@@ -35,6 +38,7 @@ class RunDirectory:
         """
         config = {
             "algorithm": {"name": algorithm_name(algorithm), **algorithm.hyper_parameters()},
+            "parts": parts.recorded(),
             "settings": settings.recorded(),
         }
         file = self.path / "config.json"
@@ -52,10 +56,12 @@ class RunDirectory:
     def _compare(self, config: dict[str, Any]) -> None:
         earlier = self.config()
         differing = []
-        for part in ("algorithm", "settings"):
+        # SWA's schedule hangs on the number of rounds.
+        free = set(FREE_ON_RESUME) - ({"rounds"} if "swa" in config["parts"] else set())
+        for part in ("algorithm", "parts", "settings"):
             old, new = earlier.get(part, {}), config[part]
             for name in sorted(old.keys() | new.keys()):
-                if old.get(name) != new.get(name) and not (part == "settings" and name in FREE_ON_RESUME):
+                if old.get(name) != new.get(name) and not (part == "settings" and name in free):
                     differing.append(f"{name} was {old.get(name)} and is {new.get(name)}")
         if differing:
             raise FedscapeError(
@@ -111,6 +117,14 @@ class RunDirectory:
     def save_model(self, checkpoint: Checkpoint) -> None:
         """Write ``ckpt.pt``."""
         checkpoint.save(self.path / "ckpt.pt")
+
+    def save_averaged(self, checkpoint: Checkpoint) -> None:
+        """Write ``swa.pt``, the mean of server models."""
+        checkpoint.save(self.path / "swa.pt")
+
+    def save_result(self, result: dict[str, Any]) -> None:
+        """Write ``result.json``: how the run ended."""
+        write_json(self.path / "result.json", result)
 
     def save_latest(self, checkpoint: Checkpoint, state: dict[str, Any]) -> None:
         """Write ``ckpt.pt`` and ``state.pt``."""

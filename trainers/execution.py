@@ -7,28 +7,21 @@ from dataclasses import dataclass
 from typing import Protocol
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
+from landscape.batchnorm import BatchStatistics
 from landscape.devices import reproducible_arithmetic
 from landscape.errors import FedscapeError
 from landscape.flat import FlatModule
 from landscape.partition import Partition
 from landscape.randomness import global_seed, torch_generator
 from landscape.samples import Samples
-from trainers.algorithm import Algorithm, Gradient, Round, State
-from trainers.batches import Augmentation, batch_indices, flip_crop
-from trainers.states import ClientStore
+from trainers.algorithm import Algorithm, Round, State
+from trainers.batches import batch_indices
+from trainers.local import Batch, LocalWork, WholeData, ascending, local_step
 
-
-@dataclass(frozen=True)
-class LocalWork:
-    """What every client does in a round: ``batch_size=None`` is the full batch."""
-
-    epochs: int
-    batch_size: int | None
-    weight_decay: float
-    augment: Augmentation
-    seed: int
+STATISTICS = "batchnorm"
+"""The name that BatchNorm's running statistics go by among what a client keeps, receives and sends."""
 
 
 @dataclass(frozen=True)
@@ -39,10 +32,11 @@ class ClientResult:
         client: its id.
         samples: how many samples it holds.
         model: its local model w_i, [d].
-        upload: the tensors it sends.
+        upload: the tensors it sends, BatchNorm's statistics among them where they are averaged.
         state: what it keeps.
         loss: mean loss of its local steps at the unperturbed points, over the samples seen.
         seen: samples seen, with repetitions.
+        steps: local steps taken, K.
     """
 
     client: int
@@ -52,58 +46,45 @@ class ClientResult:
     state: State
     loss: Tensor
     seen: int
+    steps: int
+
+
+class States(Protocol):
+    """Where executors fetch clients' states from."""
+
+    def fetch(self, client: int) -> State:
+        """The state of one client, on the device."""
+        ...
 
 
 class Executor(Protocol):
     """Carries out the local work of the sampled clients."""
 
-    def work(self, clients: Sequence[int], received: State, store: ClientStore, round: Round) -> Iterator[ClientResult]:
+    def work(self, clients: Sequence[int], received: State, store: States, round: Round) -> Iterator[ClientResult]:
         """The results, in the order of ``clients``."""
         ...
-
-
-def local_step(
-    w: Tensor,
-    gradient: Gradient,
-    algorithm: Algorithm,
-    client: State,
-    server: State,
-    round: Round,
-    weight_decay: float,
-) -> Tensor:
-    """One local step, [..., d] -> [..., d].
-
-    The order is fixed: the mini-batch gradient (through the ascent part, if any), the algorithm's own
-    correction, weight decay (so that no ascent sees it), the step.
-    """
-    direction = algorithm.direction(w, gradient, client, server, round)
-    if weight_decay:
-        direction = direction + weight_decay * w
-    return w - round.lr * direction
 
 
 class SequentialExecutor:
     """One client after another on one device, each with a plain module reading from one flat buffer.
 
     Raises:
-        FedscapeError: the model keeps running batch statistics, which this executor cannot federate.
+        FedscapeError: augmentation that the data cannot have.
     """
 
     def __init__(
         self, model: FlatModule, data: Samples, partition: Partition, algorithm: Algorithm, local: LocalWork
     ) -> None:
-        for name, module in model.module.named_modules():
-            if isinstance(module, nn.modules.batchnorm._BatchNorm) and module.track_running_stats:
-                raise FedscapeError(
-                    f"the model's layer '{name}' is a BatchNorm with running statistics, which clients cannot "
-                    "share yet: take GroupNorm (as resnet18_gn does)"
-                )
-        if local.augment == "flip-crop" and data.inputs.dim() != 4:
-            raise FedscapeError("augmentation 'flip-crop' needs images: give --augment none")
+        if data.inputs.dim() != 4 and (local.augment == "flip-crop" or local.parts.cutout):
+            raise FedscapeError("flip-crop and cutout need images: leave out --augment and --cutout")
+        if local.parts.mixup and not (data.inputs.is_floating_point() or data.inputs.dtype == torch.uint8):
+            raise FedscapeError("mixup takes means of inputs, and these are token ids: leave out --mixup")
         self._model, self._data, self._algorithm, self._local = model, data, algorithm, local
+        self._ascent = local.parts.ascent or algorithm.ascent
+        self._statistics = BatchStatistics(model.module)
         self._indices = [torch.from_numpy(indices).to(data.device) for indices in partition.clients]
 
-    def work(self, clients: Sequence[int], received: State, store: ClientStore, round: Round) -> Iterator[ClientResult]:
+    def work(self, clients: Sequence[int], received: State, store: States, round: Round) -> Iterator[ClientResult]:
         """The results, in the order of ``clients``."""
         self._model.module.train()
         for client in clients:
@@ -112,46 +93,33 @@ class SequentialExecutor:
             yield result
 
     def _client(self, client: int, received: State, state: State, round: Round) -> ClientResult:
-        mine, seed = self._indices[client], self._local.seed
+        local, mine, seed = self._local, self._indices[client], self._local.seed
+        silo = local.batchnorm == "silo"
+        if len(self._statistics):
+            self._statistics.load(getattr(state if silo else received, STATISTICS))
         w, steps, seen = received.w, 0, 0
         total = torch.zeros((), dtype=torch.float64, device=w.device)
         order = torch_generator(seed, "batches", round.number, client)
         augmentation = torch_generator(seed, "augmentation", round.number, client)
-        for positions in batch_indices(len(mine), self._local.batch_size, self._local.epochs, order):
-            batch = _Batch(self._model, self._data, mine[positions.to(mine.device)], self._local, augmentation)
-            gradient = self._ascending(batch)
-            w = local_step(w, gradient, self._algorithm, state, received, round, self._local.weight_decay)
+        everything = WholeData(self._model, self._data, mine, (seed, "full gradient", round.number, client))
+        self._algorithm.prepare(state, received, everything, round)
+        batches = batch_indices(
+            len(mine), local.batch_size, local.epochs, order, steps=local.steps, last=local.last_batch
+        )
+        clip = local.clip if local.clip_at == "direction" else 0.0
+        for positions in batches:
+            batch = Batch(self._model, self._data, mine[positions.to(mine.device)], local, augmentation)
+            batch.perturb_by(self._algorithm, state)
+            gradient = ascending(batch, self._ascent, local)
+            w = local_step(w, gradient, self._algorithm, state, received, round, local.weight_decay, clip)
             assert batch.loss is not None, "an algorithm's direction must ask for a gradient"
+            if batch.slopes is not None:
+                self._algorithm.ascend(batch.slopes, state, round)
             total += len(positions) * batch.loss
             seen, steps = seen + len(positions), steps + 1
         upload = self._algorithm.upload(w, state, received, round, steps)
-        return ClientResult(client, len(mine), w, upload, state, total / seen, seen)
-
-    def _ascending(self, batch: _Batch) -> Gradient:
-        ascent = self._algorithm.ascent
-        if ascent is None:
-            return batch.gradient
-        return lambda w: ascent.gradient(w, batch.gradient, self._model.space)
-
-
-class _Batch:
-    """The loss and gradient of one mini-batch; ``loss`` is that of the first point asked for."""
-
-    def __init__(
-        self, model: FlatModule, data: Samples, indices: Tensor, local: LocalWork, generator: torch.Generator
-    ) -> None:
-        self._model = model
-        inputs = data.inputs[indices]
-        if local.augment == "flip-crop":
-            inputs = flip_crop(inputs, generator)
-        self._inputs, self._targets = data.prepare(inputs, model.dtype), data.targets[indices]
-        self.loss: Tensor | None = None
-
-    def gradient(self, w: Tensor) -> Tensor:
-        """The mini-batch gradient at ``w``, [d]."""
-        self._model.load(w)
-        with torch.enable_grad():
-            loss = nn.functional.cross_entropy(self._model.module(self._inputs), self._targets)
-        if self.loss is None:
-            self.loss = loss.detach()
-        return self._model.gradient(loss)
+        if len(self._statistics) and silo:
+            setattr(state, STATISTICS, self._statistics.read())
+        elif len(self._statistics):
+            upload = {**upload, STATISTICS: self._statistics.read()}
+        return ClientResult(client, len(mine), w, upload, state, total / seen, seen, steps)

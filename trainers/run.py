@@ -2,26 +2,31 @@
 
 from __future__ import annotations
 
+import math
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
+import torch
 from torch import Tensor
 
+from landscape.batchnorm import BatchStatistics
 from landscape.checkpoint import Checkpoint
 from landscape.datasets import Dataset, load_dataset
 from landscape.devices import resolve_device, resolve_dtype
 from landscape.flat import FlatModule
-from landscape.landscape import Landscape
 from landscape.models import build_model
 from landscape.partition import Partition, make_partition
 from landscape.progress import Progress
 from trainers.algorithm import Algorithm
 from trainers.algorithms import algorithm_name
 from trainers.directory import RunDirectory
-from trainers.execution import LocalWork, SequentialExecutor
+from trainers.evaluation import Evaluator
+from trainers.execution import SequentialExecutor
 from trainers.federation import Federation
+from trainers.local import LocalWork
+from trainers.parts import Parts
 from trainers.settings import Settings
 
 Status = Literal["finished", "diverged"]
@@ -34,8 +39,8 @@ class Run:
     """What a run came to.
 
     Attributes:
-        path: the run directory; its ``ckpt.pt`` is the last good model.
-        status: ``finished``, or ``diverged`` where the model stopped being finite.
+        path: the run directory; its ``ckpt.pt`` is the last good model, its ``swa.pt`` the averaged one with SWA.
+        status: ``finished``, or ``diverged`` where loss or model stopped being finite.
         metrics: one record a round, as in ``metrics.jsonl``.
     """
 
@@ -52,6 +57,7 @@ class Run:
 def train(
     algorithm: Algorithm,
     settings: Settings | None = None,
+    parts: Parts | None = None,
     *,
     out: str | Path,
     resume: bool = False,
@@ -62,23 +68,30 @@ def train(
     Args:
         algorithm: e.g. ``FedASAM(rho=0.7)``.
         settings: what, on what, how long; the defaults are the embedded digits.
+        parts: what to add to the algorithm, e.g. ``Parts(ascent=SAM(0.05), swa=SWA())``.
         out: the run directory.
         resume: go on from the last state of the run in ``out``; a killed run ends with the parameters of
             one that was never killed, bit for bit on one CPU.
         progress: show a progress bar on stderr.
 
     Raises:
-        FedscapeError: settings, data or model that do not fit, a directory that cannot be written or that
+        FedscapeError: settings, parts, data or model that do not fit, a directory that cannot be written or that
             holds another run.
     """
-    return _Training(algorithm, settings or Settings(), RunDirectory(out)).run(resume=resume, progress=progress)
+    settings, parts = settings or Settings(), parts or Parts()
+    parts.check(algorithm)
+    if parts.swa is not None:
+        parts.swa.check(settings.rounds)
+    if algorithm.pooled:
+        settings = replace(settings, clients=1, per_round=1, sampling="exact", partition="iid")
+    return _Training(algorithm, settings, parts, RunDirectory(out)).run(resume=resume, progress=progress)
 
 
 class _Training:
     """The parts of one run, wired together."""
 
-    def __init__(self, algorithm: Algorithm, settings: Settings, directory: RunDirectory) -> None:
-        self.algorithm, self.settings, self.directory = algorithm, settings, directory
+    def __init__(self, algorithm: Algorithm, settings: Settings, parts: Parts, directory: RunDirectory) -> None:
+        self.algorithm, self.settings, self.parts, self.directory = algorithm, settings, parts, directory
         device, dtype = resolve_device(settings.device), resolve_dtype(settings.dtype)
         self.dataset: Dataset = load_dataset(settings.data, settings.folder)
         labels = self.dataset.train.targets.numpy()
@@ -88,30 +101,49 @@ class _Training:
             "classes": self.dataset.classes,
         }
         module = build_model(settings.model, seed=settings.seed, **self.model_kwargs)
-        self.test = Landscape(module, self.dataset.test, device=device, dtype=dtype)
+        self._check_man(module, dtype)
+        self.evaluator = Evaluator(module, self.dataset, self.partition, device, dtype)
         self.model = FlatModule(module, device, dtype)
+        self.statistics = BatchStatistics(self.model.module)
         local = LocalWork(
             settings.local_epochs,
             None if settings.batch_size == "full" else int(settings.batch_size),
             settings.weight_decay,
             settings.augment,
             settings.seed,
+            settings.local_steps,
+            settings.last_batch,
+            settings.clip,
+            settings.clip_at,
+            settings.batchnorm,
+            parts,
         )
         executor = SequentialExecutor(self.model, self.dataset.train.to(device), self.partition, algorithm, local)
-        self.federation = Federation(algorithm, executor, settings, self.model.buffer.clone())
+        self.federation = Federation(
+            algorithm, executor, settings, self.model.buffer.clone(), parts, self.statistics.read().to(device)
+        )
         self.partition_recipe = {
             "spec": settings.partition,
             "clients": settings.clients,
             "digest": self.partition.digest(),
         }
 
+    def _check_man(self, module: torch.nn.Module, dtype: torch.dtype) -> None:
+        """Refuse MAN on a model without activations before the first round, not in it."""
+        if self.parts.man is not None:
+            trial = FlatModule(module, torch.device("cpu"), dtype)
+            inputs, _ = self.dataset.train.batch(slice(0, 2), dtype)
+            with self.parts.man.watching(trial.module) as penalty, torch.no_grad():
+                trial.module(inputs)
+                penalty()
+
     def run(self, *, resume: bool, progress: bool) -> Run:
         """Rounds until the last one asked for."""
         settings, federation = self.settings, self.federation
-        state = self.directory.open(self.algorithm, settings, resume=resume)
+        state = self.directory.open(self.algorithm, settings, self.parts, resume=resume)
         if state is None:
             self.directory.save_partition(self.partition)
-            initial = self.checkpoint(federation.server.w, self.evaluate())
+            initial = self.checkpoint(federation.model, self.evaluate(federation.model, clients=False))
             self.directory.save_round(initial)
             self.directory.save_latest(initial, federation.export())
         else:
@@ -121,35 +153,83 @@ class _Training:
         title = algorithm_name(self.algorithm)
         with Progress(title, settings.rounds, done=federation.round, unit="rounds", enabled=progress) as bar:
             while federation.round < settings.rounds:
-                start, good, local_models = time.perf_counter(), federation.server.w, federation.local_models
+                start, good, local_models = time.perf_counter(), federation.model, federation.local_models
                 record = asdict(federation.step())
-                if not federation.finite():
+                if not (federation.finite() and math.isfinite(record["train_loss"])):
                     status = "diverged"
                     self.directory.save_model(self.checkpoint(good, {}, federation.round - 1, local_models))
                     break
-                number, last = federation.round, federation.round == settings.rounds
-                evaluated = last or (settings.eval_every > 0 and number % settings.eval_every == 0)
-                scores = self.evaluate() if evaluated else {}
+                number = federation.round
+                before = time.perf_counter()
+                scores = self._scores(number)
                 record |= scores
+                record["seconds_evaluation"] = time.perf_counter() - before
                 record["seconds"] = time.perf_counter() - start
                 self.directory.append(record)
+                last = number == settings.rounds
                 keep = settings.save_every > 0 and number % settings.save_every == 0
                 # Saving as often as it costs little: a kill then loses little, and a big state slows nothing.
                 if last or keep or cost < _SAVING_SHARE * (time.perf_counter() - last_save):
                     before = time.perf_counter()
-                    checkpoint = self.checkpoint(federation.server.w, record, clients=federation.local_models)
+                    checkpoint = self.checkpoint(federation.model, record, clients=federation.local_models)
                     if keep:
                         self.directory.save_round(checkpoint)
+                    self._save_averaged()
                     self.directory.save_latest(checkpoint, federation.export())
+                    federation.settle()
                     last_save = time.perf_counter()
                     cost = last_save - before
-                bar.update(number, loss=record["train_loss"], **scores)
+                shown = {name: value for name, value in scores.items() if name in ("test_loss", "test_accuracy")}
+                bar.update(number, loss=record["train_loss"], **shown)
+        self._save_result(status)
         return Run(self.directory.path, status, self.directory.metrics())
 
-    def evaluate(self) -> dict[str, Any]:
-        """Loss and accuracy of the server's model on the test set."""
-        result = self.test.evaluate(self.federation.server.w)
-        return {"test_loss": result.loss, "test_accuracy": result.accuracy}
+    def _scores(self, number: int) -> dict[str, Any]:
+        settings = self.settings
+        last = number == settings.rounds
+
+        def due(every: int) -> bool:
+            return every > 0 and (last or number % every == 0)
+
+        if not (last or due(settings.eval_every) or due(settings.client_accuracy)):
+            return {}
+        scores = self.evaluate(self.federation.model, clients=due(settings.client_accuracy))
+        averaged = self.federation.averaged.value
+        if averaged is not None:
+            of_mean = self.evaluate(averaged, clients=False, averaged=True)
+            scores |= {f"swa_{name}": value for name, value in of_mean.items()}
+        return scores
+
+    def _save_result(self, status: Status) -> None:
+        diverged = status == "diverged"
+        self.directory.save_result(
+            {
+                "status": status,
+                "round": self.federation.round,
+                "reason": "the loss or the model stopped being finite" if diverged else None,
+            }
+        )
+
+    def evaluate(self, w: Tensor, *, clients: bool, averaged: bool = False) -> dict[str, Any]:
+        """Loss and accuracy of a model on the test set; of clients too where they are asked for."""
+        statistics = self.statistics_of(w, averaged=averaged)
+        scores = self.evaluator.on_test(w, statistics)
+        return scores | (self.evaluator.by_client(w, statistics) if clients else {})
+
+    def statistics_of(self, w: Tensor, *, averaged: bool = False) -> Tensor:
+        """BatchNorm's statistics that go with a model: the server's, or where there are none those of the data.
+
+        A mean of models has other activations than any of them, so that its statistics are computed anew.
+        """
+        if averaged or self.settings.batchnorm == "silo":
+            return self.evaluator.statistics(w)
+        return self.federation.statistics
+
+    def _save_averaged(self) -> None:
+        w = self.federation.averaged.value
+        if w is not None:
+            metrics = self.evaluate(w, clients=False, averaged=True)
+            self.directory.save_averaged(self.checkpoint(w, metrics, averaged=True))
 
     def checkpoint(
         self,
@@ -157,6 +237,8 @@ class _Training:
         metrics: dict[str, Any],
         round: int | None = None,
         clients: dict[int, Tensor] | None = None,
+        *,
+        averaged: bool = False,
     ) -> Checkpoint:
         """The model at ``w`` after ``round`` rounds (those done, unless given), with all that says what it is.
 
@@ -164,6 +246,7 @@ class _Training:
         """
         settings, module = self.settings, self.model.module
         parameters = dict(module.named_parameters()) | self.model.space.unflatten(w)
+        self.statistics.load(self.statistics_of(w, averaged=averaged))
         folder = settings.folder
         data_kwargs = {"data_dir": str(folder)} if folder else {}
         return Checkpoint(
@@ -177,6 +260,7 @@ class _Training:
             algorithm={
                 "name": algorithm_name(self.algorithm),
                 **self.algorithm.hyper_parameters(),
+                "parts": self.parts.recorded(),
                 "training": settings.recorded(),
             },
             round=self.federation.round if round is None else round,

@@ -4,11 +4,20 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
+
+import tyro
 
 from landscape.errors import FedscapeError
 from trainers.algorithm import Weighting
-from trainers.batches import Augmentation
+from trainers.augmentation import Augmentation
+from trainers.batches import LastBatch
+from trainers.local import ClipAt
+
+
+def optional(metavar: str, default: str) -> Any:
+    """How an option without a plain default shows in ``--help``."""
+    return tyro.conf.arg(metavar=metavar, help_behavior_hint=f"(default: {default})")
 
 
 @dataclass(frozen=True)
@@ -26,19 +35,32 @@ class Settings:
     clients: int = 20
     """N, number of clients"""
     per_round: int = 5
-    """clients sampled each round, without replacement"""
+    """clients sampled each round, without replacement (with --sampling bernoulli: on average)"""
+    sampling: Literal["exact", "bernoulli"] = "exact"
+    """exact: so many clients a round; bernoulli: each with probability per-round/clients, drawn again if none is"""
     rounds: int = 30
     """communication rounds; 0 writes the initial model and the partition"""
     local_epochs: int = 2
     """passes of a client over its samples each round"""
+    local_steps: Annotated[int | None, optional("N", "by --local-epochs")] = None
+    """so many local steps each round instead, over as many passes as they take"""
     batch_size: int | Literal["full"] = 32
     """samples per local step; full: one step with all of a client's samples each epoch"""
+    last_batch: LastBatch = "keep"
+    """an epoch's last short batch: keep it, or drop it (never a client's only batch)"""
     lr: float = 0.1
     """η, the local rate of the first round"""
     lr_decay: float = 1.0
     """factor on η after each round"""
     weight_decay: float = 0.0
-    """added to each local step's direction as weight_decay × w, after the ascent"""
+    """added to each local step's direction as weight_decay × w, after the ascent and the clipping"""
+    clip: float = 0.0
+    """largest norm, over all coordinates, of what --clip-at names; 0: no clipping"""
+    clip_at: ClipAt = "direction"
+    """clip the direction, with the algorithm's correction in it, or the gradient, before the correction"""
+    batchnorm: Literal["average", "silo"] = "average"
+    """BatchNorm's running statistics: averaged like the model, or silo: each client keeps its own (SiloBN), and the
+    server's model is evaluated with those of all training data"""
     augment: Augmentation = "none"
     """augmentation of training images: horizontal flip and crop with padding 4, or none"""
     weighting: Literal["auto", Weighting] = "auto"
@@ -49,8 +71,14 @@ class Settings:
     """auto (CUDA where there is one), cpu, cuda or cuda:N"""
     dtype: Literal["float32", "float64"] = "float32"
     """floating-point type of parameters and arithmetic"""
+    evaluated_model: Literal["server", "sampled-mean", "all-clients-mean"] = "server"
+    """the model evaluated and saved: the server's, the mean of the sampled clients' local models, or that of all
+    clients' latest ones, where a client never sampled counts with the initial model (FedDyn's and MAN's protocol)"""
     eval_every: int = 1
     """test the model each so many rounds, and after the last; 0: only after the last"""
+    client_accuracy: int = 0
+    """evaluate by client each so many rounds, and after the last: mean and deviation over the clients of the accuracy
+    on each one's training data, and on the test data reweighted to its label ratios; 0: never"""
     save_every: int = 10
     """keep the model as rounds/NNNNN.pt each so many rounds; 0: only the initial one"""
     save_clients: bool = False
@@ -68,6 +96,11 @@ class Settings:
         )
         require(self.rounds >= 0, f"--rounds is {self.rounds}: give 0 or more")
         require(self.local_epochs >= 1, f"--local-epochs is {self.local_epochs}: give at least 1")
+        require(
+            self.local_steps is None or self.local_steps >= 1, f"--local-steps is {self.local_steps}: give at least 1"
+        )
+        require(self.clip >= 0, f"--clip is {self.clip}: give 0 (no clipping) or more")
+        require(self.client_accuracy >= 0, f"--client-accuracy is {self.client_accuracy}: give 0 or more")
         size = self.batch_size
         require(
             size == "full" or (isinstance(size, int) and size >= 1), f"--batch-size is {size}: give at least 1, or full"
@@ -88,6 +121,6 @@ class Settings:
         return asdict(self)
 
 
-FREE_ON_RESUME = ("rounds", "device", "data_dir", "eval_every", "save_every", "save_clients")
+FREE_ON_RESUME = ("rounds", "device", "data_dir", "eval_every", "client_accuracy", "save_every", "save_clients")
 """Settings that may change between the parts of a run: they do not change what is computed in a round
 (another device changes it by rounding)."""

@@ -9,11 +9,11 @@ from scipy.sparse.linalg import LinearOperator, eigsh
 import figures.measurements
 from analysis import measure_hessian
 from analysis.source import Source
-from analysis.table import Table
 from figures.__main__ import main
 from figures.compare import compare
 from landscape import Landscape
 from landscape.command import run
+from landscape.table import Table
 from trainers import FedASAM, FedAvg, Settings, train
 
 CHEAP = ["--top", "5", "--points", "5", "--samples", "60", "--probes", "2", "--steps", "8", "--quiet"]

@@ -1,4 +1,4 @@
-"""Tables of results, as text and as CSV."""
+"""Tables of results, as text, CSV and LaTeX."""
 
 from __future__ import annotations
 
@@ -37,6 +37,14 @@ class Table:
         writer.writerows(["" if value is None else value for value in row] for row in self.rows)
         return text.getvalue()
 
+    def latex(self) -> str:
+        """A LaTeX ``tabular`` with the rules of the package booktabs; numbers rounded as in text."""
+        lines = [" & ".join(_escaped(name) for name in self.columns) + r" \\"]
+        lines += [" & ".join(_escaped(_text(value)) for value in row) + r" \\" for row in self.rows]
+        form = "l" + "r" * (len(self.columns) - 1)
+        head = [rf"\begin{{tabular}}{{{form}}}", r"\toprule", lines[0], r"\midrule"]
+        return "\n".join([*head, *lines[1:], r"\bottomrule", r"\end{tabular}"]) + "\n"
+
     def save(self, stem: Path) -> Sequence[Path]:
         """Write ``stem.txt`` and ``stem.csv``; the files written."""
         files = stem.with_suffix(".txt"), stem.with_suffix(".csv")
@@ -49,3 +57,14 @@ def _text(value: str | float | None) -> str:
     if value is None:
         return "-"
     return value if isinstance(value, str) else f"{value:.4g}"
+
+
+_LATEX = {
+    "\\": r"\textbackslash{}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_", "{": r"\{", "}": r"\}",
+    "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "<": "$<$", ">": "$>$", "±": r"$\pm$", "−": "$-$",
+    "→": r"$\to$", "×": r"$\times$",
+}  # fmt: skip
+
+
+def _escaped(text: str) -> str:
+    return "".join(_LATEX.get(character, character) for character in text)

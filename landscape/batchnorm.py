@@ -1,0 +1,82 @@
+"""The running statistics of a module's BatchNorm layers, as one flat vector."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor, nn
+
+_BatchNorm = nn.modules.batchnorm._BatchNorm
+
+
+class BatchStatistics:
+    """Running means and variances of a module's BatchNorm layers, [b] (b = 0: it has none that tracks them).
+
+    The counters ``num_batches_tracked`` are no part of it: they start again at 0 where statistics are loaded.
+    """
+
+    def __init__(self, module: nn.Module) -> None:
+        self._module = module
+        self._layers = [m for m in module.modules() if isinstance(m, _BatchNorm) and m.running_mean is not None]
+
+    def __len__(self) -> int:
+        """b."""
+        return sum(buffer.numel() for buffer in self._buffers())
+
+    def _buffers(self) -> Iterator[Tensor]:
+        for layer in self._layers:
+            assert layer.running_mean is not None and layer.running_var is not None
+            yield from (layer.running_mean, layer.running_var)
+
+    def read(self) -> Tensor:
+        """A copy of them, [b]."""
+        parts = [buffer.detach().reshape(-1) for buffer in self._buffers()]
+        return torch.cat(parts) if parts else torch.zeros(0)
+
+    def load(self, statistics: Tensor) -> None:
+        """Put the module's statistics to these, [b]."""
+        offset = 0
+        for buffer in self._buffers():
+            buffer.copy_(statistics[offset : offset + buffer.numel()].view_as(buffer))
+            offset += buffer.numel()
+        for layer in self._layers:
+            if layer.num_batches_tracked is not None:
+                layer.num_batches_tracked.zero_()
+
+    @contextmanager
+    def untouched(self) -> Iterator[None]:
+        """Inside, a forward pass in training mode may change them; afterwards they are what they were."""
+        if not self._layers:
+            yield
+            return
+        before, counts = self.read(), [layer.num_batches_tracked for layer in self._layers]
+        kept = [None if count is None else count.clone() for count in counts]
+        try:
+            yield
+        finally:
+            self.load(before)
+            for count, old in zip(counts, kept, strict=True):
+                if count is not None and old is not None:
+                    count.copy_(old)
+
+    @torch.no_grad()
+    def estimate(self, batches: Iterable[Tensor]) -> Tensor:
+        """The statistics of these inputs: each layer's mean over the batches, as ``torch.optim.swa_utils.update_bn``.
+
+        The module is left in evaluation mode with the new statistics.
+        """
+        momenta = [layer.momentum for layer in self._layers]
+        for layer in self._layers:
+            layer.reset_running_stats()
+            layer.momentum = None  # a plain mean over the batches
+        self._module.train()
+        try:
+            for inputs in batches:
+                self._module(inputs)
+        finally:
+            self._module.eval()
+            for layer, momentum in zip(self._layers, momenta, strict=True):
+                layer.momentum = momentum
+        return self.read()

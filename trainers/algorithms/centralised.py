@@ -1,0 +1,22 @@
+"""Ordinary training on all data: what federated learning is measured against."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+from trainers.algorithm import Algorithm
+
+
+@dataclass(frozen=True)
+class Centralised(Algorithm):
+    """SGD on one client that holds all data; with an ascent part SAM or ASAM, with SWA its averaged model.
+
+    Client: w ← w − η g, over the pooled data.  Server: w ← w_1, so that a round is ``local_epochs`` epochs.
+    The rate decays after each round, and SWA counts rounds, as in federated runs.
+    Traffic per sampled client: none (the model passed between server and client in a round is the same one).
+    """
+
+    paper = "Caldarola et al., ECCV 2022, Table 5 (the centralised reference)"
+    pooled: ClassVar[bool] = True
+    """The run gives it one client with all data, whatever the partition asked for."""
+    excludes: ClassVar[Mapping[str, str]] = {"server_optimizer": "with one client there is no mean to make a step of"}

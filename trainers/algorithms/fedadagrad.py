@@ -1,0 +1,36 @@
+"""FedAvg with Adagrad on the server."""
+
+from dataclasses import dataclass
+
+from trainers.algorithms.fedavg import FedAvg
+from trainers.server_optimizers import Adagrad
+
+
+@dataclass(frozen=True)
+class FedAdagrad(FedAvg):
+    """FedAvg whose server takes Adagrad steps along the mean changes.
+
+    Client: w ← w − η g.
+    Server: m ← β1 m + (1 − β1)‹d›; v ← v + ‹d›²; w ← w + η_g m/(√v + τ).
+    m_0 = 0, v_0 = τ², no bias correction.
+    Traffic per sampled client: one model down, one up.
+    """
+
+    paper = "Reddi et al., ICLR 2021, Algorithm 2 (FedAdagrad)"
+    weighting = "uniform"
+
+    server_lr: float = 0.1
+    """η_g, the server's rate, tuned for each task by the paper"""
+    beta1: float = 0.0
+    """β1, decay of the first moment (0 is the paper's: no momentum)"""
+    tau: float = 0.001
+    """τ, the degree of adaptivity: small adapts each coordinate, large only scales"""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.server_optimizer  # noqa: B018 - refuses what makes no sense
+
+    @property
+    def server_optimizer(self) -> Adagrad:
+        """The Adagrad part."""
+        return Adagrad(self.beta1, self.tau)

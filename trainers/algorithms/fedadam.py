@@ -1,0 +1,38 @@
+"""FedAvg with Adam on the server."""
+
+from dataclasses import dataclass
+
+from trainers.algorithms.fedavg import FedAvg
+from trainers.server_optimizers import Adam
+
+
+@dataclass(frozen=True)
+class FedAdam(FedAvg):
+    """FedAvg whose server takes Adam steps along the mean changes.
+
+    Client: w ← w − η g.
+    Server: m ← β1 m + (1 − β1)‹d›; v ← β2 v + (1 − β2)‹d›²; w ← w + η_g m/(√v + τ).
+    m_0 = 0, v_0 = τ², no bias correction.
+    Traffic per sampled client: one model down, one up.
+    """
+
+    paper = "Reddi et al., ICLR 2021, Algorithm 2 (FedAdam)"
+    weighting = "uniform"
+
+    server_lr: float = 0.1
+    """η_g, the server's rate, tuned for each task by the paper"""
+    beta1: float = 0.9
+    """β1, decay of the first moment"""
+    beta2: float = 0.99
+    """β2, decay of the second moment"""
+    tau: float = 0.001
+    """τ, the degree of adaptivity: small adapts each coordinate, large only scales"""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.server_optimizer  # noqa: B018 - refuses what makes no sense
+
+    @property
+    def server_optimizer(self) -> Adam:
+        """The Adam part."""
+        return Adam(self.beta1, self.beta2, self.tau)

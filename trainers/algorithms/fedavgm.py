@@ -1,0 +1,29 @@
+"""FedAvg with momentum on the server."""
+
+from dataclasses import dataclass
+
+from trainers.algorithms.fedavg import FedAvg
+from trainers.server_optimizers import Momentum
+
+
+@dataclass(frozen=True)
+class FedAvgM(FedAvg):
+    """FedAvg whose server accumulates the mean changes.
+
+    Client: w ← w − η g.  Server: v ← βv + ‹d›; w ← w + η_g v.
+    Traffic per sampled client: one model down, one up.
+    """
+
+    paper = "Hsu et al., 2019 (arXiv 1909.06335), FedAvgM"
+
+    beta: float = 0.9
+    """β, the server's momentum; 0 is FedAvg"""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.server_optimizer  # noqa: B018 - refuses what makes no sense
+
+    @property
+    def server_optimizer(self) -> Momentum:
+        """The momentum part."""
+        return Momentum(self.beta)

@@ -1,0 +1,73 @@
+"""Local drift decoupling and correction."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+import torch
+from torch import Tensor
+
+from trainers.algorithm import Algorithm, Gradient, Mean, Round, State
+
+
+@dataclass(frozen=True)
+class FedDC(Algorithm):
+    """Each client learns its drift h_i from the server's model and corrects its model by it before averaging.
+
+    Client: w ← w − η (g + α(w − w^t + h_i) + c − c_i); then h_i ← h_i + d_i.
+    c_i⁺ = c_i − c − d_i/(Kη) as SCAFFOLD's, K and η those of the client and round; c ← c + p ‹c_i⁺ − c_i›.
+    Variant paper: w ← ‹w_i + h_i⁺› over the sampled clients.
+    Variant official, the authors' code: w ← ‹w_i› + (1/N) Σ h_i over all clients, sampled or not.  The two are one
+    where all clients take part with equal weights.
+    The paper's correction is (g_i − g)/(Kη), g_i the client's last update; the authors' code makes it SCAFFOLD's, and
+    so do both variants here: d_i itself contains the correction, which the literal reading would count again.  The
+    code's first-round η and common K, and its scaling of α and c by the clients' relative sizes, are not copied.
+    Traffic per sampled client: two models down (w, c), two up (corrected model, c_i⁺ − c_i).
+    """
+
+    paper = "Gao et al., CVPR 2022, Algorithm 1"
+    weighting = "samples"
+    excludes: ClassVar[Mapping[str, str]] = {
+        "server_optimizer": "its server averages drift-corrected models, not the clients' changes"
+    }
+
+    alpha: float = 0.01
+    """α, weight of the drift penalty (the authors': 0.01 CIFAR, 0.1 MNIST)"""
+    variant: Literal["paper", "official"] = "paper"
+    """paper: the server averages w_i + h_i; official: the authors' code, it adds the mean drift of all clients"""
+
+    def __post_init__(self) -> None:
+        self.require(self.alpha >= 0, "α of 0 or more")
+        self.require(self.variant in ("paper", "official"), "variant paper or official")
+
+    def client_state(self, w: Tensor) -> dict[str, Tensor]:
+        """h_i = 0, c_i = 0."""
+        return {"drift": torch.zeros_like(w), "c": torch.zeros_like(w)}
+
+    def server_state(self, w: Tensor) -> dict[str, Tensor]:
+        """c = 0; officially also the mean drift of all clients."""
+        zeros = torch.zeros_like(w)
+        return {"c": zeros} if self.variant == "paper" else {"c": zeros, "drift": zeros}
+
+    def broadcast(self, server: State) -> dict[str, Tensor]:
+        """The model and c; the mean drift stays on the server."""
+        return {"w": server.w, "c": server.c}
+
+    def direction(self, w: Tensor, gradient: Gradient, client: State, server: State, round: Round) -> Tensor:
+        """The gradient of L_i + (α/2)‖h_i + w − w^t‖² + ‹w, c − c_i›."""
+        return gradient(w) + self.alpha * (w - server.w + client.drift) + server.c - client.c
+
+    def upload(self, w: Tensor, client: State, server: State, round: Round, steps: int) -> dict[str, Tensor]:
+        """d_i, corrected by h_i⁺ in the paper's form, and the change of c_i."""
+        delta = w - server.w
+        change = -server.c - delta / (steps * round.lr)
+        client.drift, client.c = client.drift + delta, client.c + change
+        return {"delta": delta + client.drift if self.variant == "paper" else delta, "c": change}
+
+    def server_step(self, server: State, mean: Mean, round: Round) -> None:
+        """w and c."""
+        server.c = server.c + round.participation * mean.uniform.c
+        server.w = server.w + mean.delta
+        if self.variant == "official":
+            server.drift = server.drift + round.participation * mean.uniform.delta
+            server.w = server.w + server.drift

@@ -1,0 +1,62 @@
+"""Federated learning with dynamic regularisation."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from trainers.algorithm import Algorithm, Gradient, Mean, Round, State
+
+
+@dataclass(frozen=True)
+class FedDyn(Algorithm):
+    """Dynamic regularisation: each client's linear term λ_i aligns its optimum with the global one.
+
+    Client: w ← w − η (g − λ_i + α(w − w^t)); then λ_i ← λ_i − α d_i.
+    Server: h ← h − αp ‹d›; w ← ‹w_i› − h/α, p the sampled share of the clients.
+    h is the plain mean of the λ_i of all clients whatever the models' weights; the number of local steps enters
+    nowhere.  (The paper's λ_i is ∇L_i(θ_i), its h the same; the authors' code keeps −λ_i/α and divides α by each
+    client's relative size, which is the same where clients are equal.)
+    Traffic per sampled client: one model down, one up.
+    """
+
+    paper = "Acar et al., ICLR 2021, Algorithm 1"
+    weighting = "uniform"
+    excludes: ClassVar[Mapping[str, str]] = {
+        "server_optimizer": "its server step solves for the model, h/α must be that of the plain average"
+    }
+
+    alpha: float = 0.1
+    """α, weight of the regulariser (0.1 in FedSMOO's comparison, 0.01 in FedDC's and MAN's)"""
+
+    def __post_init__(self) -> None:
+        self.require(self.alpha > 0, "α above 0")
+
+    def client_state(self, w: Tensor) -> dict[str, Tensor]:
+        """λ_i = 0."""
+        return {"dual": torch.zeros_like(w)}
+
+    def server_state(self, w: Tensor) -> dict[str, Tensor]:
+        """h = 0."""
+        return {"h": torch.zeros_like(w)}
+
+    def broadcast(self, server: State) -> dict[str, Tensor]:
+        """The model; h stays on the server."""
+        return {"w": server.w}
+
+    def direction(self, w: Tensor, gradient: Gradient, client: State, server: State, round: Round) -> Tensor:
+        """The gradient of L_i − ‹λ_i, w› + (α/2)‖w − w^t‖²: g − λ_i + α(w − w^t)."""
+        return gradient(w) - client.dual + self.alpha * (w - server.w)
+
+    def upload(self, w: Tensor, client: State, server: State, round: Round, steps: int) -> dict[str, Tensor]:
+        """d_i; λ_i moves to the gradient at the client's new optimum."""
+        delta = w - server.w
+        client.dual = client.dual - self.alpha * delta
+        return {"delta": delta}
+
+    def server_step(self, server: State, mean: Mean, round: Round) -> None:
+        """h and w."""
+        server.h = server.h - self.alpha * round.participation * mean.uniform.delta
+        server.w = server.w + mean.delta - server.h / self.alpha

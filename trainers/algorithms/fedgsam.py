@@ -1,0 +1,32 @@
+"""FedAvg with surrogate-gap guided sharpness-aware minimisation on the clients."""
+
+from dataclasses import dataclass
+
+from trainers.algorithm import Algorithm
+from trainers.ascent import GSAM
+
+
+@dataclass(frozen=True)
+class FedGSAM(Algorithm):
+    """Local GSAM: SAM that also climbs, across its own gradient, to close the gap between the worst loss and the loss.
+
+    Client: w ← w − η (g_p − α g_⊥), g_p = g(w + ρ g/‖g‖), g_⊥ the part of g orthogonal to g_p.  Server: w ← ‹w_i›.
+    Traffic per sampled client: one model down, one up.
+    """
+
+    paper = "GSAM of Zhuang et al., ICLR 2022, Algorithm 1, as FedSAM's local optimiser (Qu et al., ICML 2022, Fig. 1)"
+    weighting = "uniform"
+
+    rho: float = 0.05
+    """ρ, radius of the ascent step"""
+    alpha: float = 0.2
+    """α, weight of the ascent across SAM's gradient (0.2 is GSAM's authors' for CIFAR-10); 0 is FedSAM"""
+
+    def __post_init__(self) -> None:
+        self.require(self.rho >= 0, "a radius ρ of 0 or more")
+        self.require(self.alpha >= 0, "α of 0 or more")
+
+    @property
+    def ascent(self) -> GSAM:
+        """The GSAM part."""
+        return GSAM(self.rho, self.alpha)

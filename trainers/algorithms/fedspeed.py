@@ -1,0 +1,75 @@
+"""Prox-correction and gradient perturbation."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+import torch
+from torch import Tensor
+
+from trainers.algorithm import Algorithm, Gradient, Mean, Round, State, unit
+
+
+@dataclass(frozen=True)
+class FedSpeed(Algorithm):
+    """A proximal term whose bias ĝ_i corrects, on a gradient mixed with that of a perturbed point.
+
+    Client: g₁ = g(w), g₂ = g(w + ρ g₁); w ← w − η ((1−α) g₁ + α g₂ − ĝ_i + (w − w^t)/λ); then ĝ_i ← ĝ_i − d_i/λ.
+    Server: w ← ‹w_i − λ ĝ_i⁺› over the sampled clients.
+    Variant official, the authors' FL-Simulator: the ascent has length ρ (w + ρ g₁/‖g₁‖), only g₂ is used (α = 1),
+    and the server's correction is the mean over all clients, w ← ‹w_i› − λ (1/N) Σ ĝ_i: FedDyn on SAM's gradient.
+    ĝ_i is made of d_i, so the number of local steps enters nowhere.
+    Traffic per sampled client: one model down, one up.
+    """
+
+    paper = "Sun et al., ICLR 2023, Algorithm 1"
+    weighting = "uniform"
+    excludes: ClassVar[Mapping[str, str]] = {
+        "ascent": "FedSpeed perturbs its gradient itself",
+        "server_optimizer": "its server averages prox-corrected models, not the clients' changes",
+    }
+
+    rho: float = 0.1
+    """ρ, rate of the ascent step, multiplied by the gradient itself; officially the step's length (0.1 there)"""
+    alpha: float = 1.0
+    """α, share of the gradient at the perturbed point (1 in the authors' code)"""
+    lam: float = 10.0
+    """λ, the proximal term is ‖w − w^t‖²/(2λ) (10 in the authors' code)"""
+    variant: Literal["paper", "official"] = "paper"
+    """official: the authors' code, normalised ascent, α = 1, and the mean of all clients' corrections"""
+
+    def __post_init__(self) -> None:
+        self.require(self.rho >= 0 and self.lam > 0 and 0 <= self.alpha <= 1, "ρ of 0 or more, λ above 0, α in [0, 1]")
+        self.require(self.variant in ("paper", "official"), "variant paper or official")
+        self.require(self.variant == "paper" or self.alpha == 1, "α = 1 in the official variant, which mixes nothing")
+
+    def client_state(self, w: Tensor) -> dict[str, Tensor]:
+        """ĝ_i = 0."""
+        return {"dual": torch.zeros_like(w)}
+
+    def server_state(self, w: Tensor) -> dict[str, Tensor]:
+        """Nothing; officially the mean of ĝ_i over all clients."""
+        return {} if self.variant == "paper" else {"dual": torch.zeros_like(w)}
+
+    def broadcast(self, server: State) -> dict[str, Tensor]:
+        """The model."""
+        return {"w": server.w}
+
+    def direction(self, w: Tensor, gradient: Gradient, client: State, server: State, round: Round) -> Tensor:
+        """The quasi-gradient − ĝ_i + (w − w^t)/λ."""
+        g1 = gradient(w)
+        g2 = gradient(w + self.rho * (g1 if self.variant == "paper" else unit(g1)))
+        return (1 - self.alpha) * g1 + self.alpha * g2 - client.dual + (w - server.w) / self.lam
+
+    def upload(self, w: Tensor, client: State, server: State, round: Round, steps: int) -> dict[str, Tensor]:
+        """w_i − λ ĝ_i⁺ as a change of w^t; officially d_i."""
+        delta = w - server.w
+        client.dual = client.dual - delta / self.lam
+        return {"delta": delta - self.lam * client.dual if self.variant == "paper" else delta}
+
+    def server_step(self, server: State, mean: Mean, round: Round) -> None:
+        """w; officially by way of the mean ĝ_i of all clients."""
+        server.w = server.w + mean.delta
+        if self.variant == "official":
+            server.dual = server.dual - round.participation * mean.uniform.delta / self.lam
+            server.w = server.w - self.lam * server.dual

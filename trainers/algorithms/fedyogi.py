@@ -1,0 +1,38 @@
+"""FedAvg with Yogi on the server."""
+
+from dataclasses import dataclass
+
+from trainers.algorithms.fedavg import FedAvg
+from trainers.server_optimizers import Yogi
+
+
+@dataclass(frozen=True)
+class FedYogi(FedAvg):
+    """FedAvg whose server takes Yogi steps along the mean changes.
+
+    Client: w ← w − η g.
+    Server: m ← β1 m + (1 − β1)‹d›; v ← v − (1 − β2)‹d›² sign(v − ‹d›²); w ← w + η_g m/(√v + τ).
+    m_0 = 0, v_0 = τ², no bias correction.
+    Traffic per sampled client: one model down, one up.
+    """
+
+    paper = "Reddi et al., ICLR 2021, Algorithm 2 (FedYogi)"
+    weighting = "uniform"
+
+    server_lr: float = 0.1
+    """η_g, the server's rate, tuned for each task by the paper"""
+    beta1: float = 0.9
+    """β1, decay of the first moment"""
+    beta2: float = 0.99
+    """β2, decay of the second moment"""
+    tau: float = 0.001
+    """τ, the degree of adaptivity: small adapts each coordinate, large only scales"""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.server_optimizer  # noqa: B018 - refuses what makes no sense
+
+    @property
+    def server_optimizer(self) -> Yogi:
+        """The Yogi part."""
+        return Yogi(self.beta1, self.beta2, self.tau)

@@ -1,0 +1,52 @@
+"""Local steps with the momentum that centralised SGD would have."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from trainers.algorithm import Algorithm, Gradient, LocalData, Mean, Round, State
+
+
+@dataclass(frozen=True)
+class MimeLite(Algorithm):
+    """MimeLite with SGD momentum: clients use the server's momentum m but do not change it.
+
+    Client: w ← w − η ((1 − β)g + βm) with m frozen; sends also ∇f_i(w^t), its gradient over all of its data.
+    Server: w ← w + η_g ‹d›; m ← (1 − β)‹∇f_i(w^t)› + βm.  Both means have the run's weights.
+    ∇f_i is plain: no ascent, no augmentation, no weight decay enters m.  One more pass over the data each round.
+    Traffic per sampled client: two models down (w, m), two up (d_i, ∇f_i).
+    """
+
+    paper = "Karimireddy et al., NeurIPS 2021 (arXiv 2008.03606), Algorithm 1 (MimeLite) with SGDm"
+    weighting = "uniform"
+
+    beta: float = 0.9
+    """β, the momentum; 0 is FedAvg"""
+    server_lr: float = 1.0
+    """η_g, the server's rate; 1 is the plain mean (the paper's)"""
+
+    def __post_init__(self) -> None:
+        self.require(0 <= self.beta < 1, "β from 0 to below 1")
+        self.require(self.server_lr > 0, "a server rate η_g above 0")
+
+    def server_state(self, w: Tensor) -> dict[str, Tensor]:
+        """m = 0."""
+        return {"momentum": torch.zeros_like(w)}
+
+    def prepare(self, client: State, server: State, data: LocalData, round: Round) -> None:
+        """∇f_i(w^t), sent at the end of the round."""
+        client.gradient = data.gradient(server.w)
+
+    def direction(self, w: Tensor, gradient: Gradient, client: State, server: State, round: Round) -> Tensor:
+        """U(g, m) = (1 − β)g + βm."""
+        return (1 - self.beta) * gradient(w) + self.beta * server.momentum
+
+    def upload(self, w: Tensor, client: State, server: State, round: Round, steps: int) -> dict[str, Tensor]:
+        """d_i and ∇f_i(w^t)."""
+        return {"delta": w - server.w, "gradient": client.gradient}
+
+    def server_step(self, server: State, mean: Mean, round: Round) -> None:
+        """m ← V(‹∇f_i(w^t)›, m), then w."""
+        server.momentum = (1 - self.beta) * mean.gradient + self.beta * server.momentum
+        server.w = server.w + self.server_lr * mean.delta

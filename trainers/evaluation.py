@@ -1,0 +1,90 @@
+"""How good a model is: on the test data, and client by client."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from landscape.batchnorm import BatchStatistics
+from landscape.datasets import Dataset
+from landscape.flat import FlatModule
+from landscape.landscape import BATCH_SIZE, Landscape
+from landscape.partition import Partition
+
+
+class Evaluator:
+    """Evaluates flat models of one architecture on one data set.
+
+    Args:
+        module: the model; it is copied.
+        dataset: training and test data.
+        partition: which client holds which training sample.
+        device, dtype: of the arithmetic.
+    """
+
+    def __init__(
+        self, module: nn.Module, dataset: Dataset, partition: Partition, device: torch.device, dtype: torch.dtype
+    ) -> None:
+        self._test = Landscape(module, dataset.test, device=device, dtype=dtype)
+        self._model = FlatModule(module, device, dtype)
+        self._model.module.eval()
+        self._dataset, self._classes = dataset, dataset.classes
+        self._clients = [torch.from_numpy(indices) for indices in partition.clients]
+        self._statistics = BatchStatistics(self._model.module)
+        self._of_test = BatchStatistics(self._test._flat.module)
+
+    def statistics(self, w: Tensor) -> Tensor:
+        """BatchNorm's statistics of the training data at ``w``, for clients that keep theirs, [b]."""
+        if not len(self._statistics):
+            return w.new_zeros(0)
+        self._model.load(w)
+        train = self._dataset.train
+        size = BATCH_SIZE[self._model.device.type]
+        return self._statistics.estimate(
+            train.prepare(inputs.to(self._model.device), self._model.dtype) for inputs in train.inputs.split(size)
+        )
+
+    def on_test(self, w: Tensor, statistics: Tensor) -> dict[str, Any]:
+        """Loss and accuracy on the test data."""
+        self._of_test.load(statistics)
+        result = self._test.evaluate(w)
+        return {"test_loss": result.loss, "test_accuracy": result.accuracy}
+
+    def by_client(self, w: Tensor, statistics: Tensor) -> dict[str, float]:
+        """Mean and standard deviation over the clients of their accuracies.
+
+        On a client's own training data; and on the test data with the classes weighted by the client's label ratios,
+        which is what a test set drawn with those ratios gives on average.
+        """
+        self._model.load(w)
+        self._statistics.load(statistics)
+        train, test = self._dataset.train, self._dataset.test
+        right = self._correct(train)
+        on_train = torch.stack([right[mine].mean() for mine in self._clients])
+        per_class = torch.zeros(self._classes, dtype=torch.float64)
+        targets = test.targets.cpu()
+        per_class.index_add_(0, targets, self._correct(test))
+        per_class /= torch.bincount(targets, minlength=self._classes).clamp_min(1)
+        labels = train.targets.cpu()
+        shares = torch.stack(
+            [torch.bincount(labels[mine], minlength=self._classes).double() / len(mine) for mine in self._clients]
+        )
+        on_test = shares @ per_class
+        return {
+            "client_train_accuracy": on_train.mean().item(),
+            "client_train_accuracy_deviation": on_train.std(correction=0).item(),
+            "client_test_accuracy": on_test.mean().item(),
+            "client_test_accuracy_deviation": on_test.std(correction=0).item(),
+        }
+
+    @torch.no_grad()
+    def _correct(self, data: Any) -> Tensor:
+        """1 where a sample is classified right, 0 elsewhere, [n]."""
+        model, size = self._model, BATCH_SIZE[self._model.device.type]
+        found = []
+        for inputs, targets in zip(data.inputs.split(size), data.targets.split(size), strict=True):
+            outputs = model.module(data.prepare(inputs.to(model.device), model.dtype))
+            found.append((outputs.argmax(dim=1).cpu() == targets.cpu()).double())
+        return torch.cat(found)

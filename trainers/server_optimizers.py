@@ -1,0 +1,129 @@
+"""The server-optimiser part: what the server makes of the clients' mean change before it takes a step.
+
+The mean change ‹d› = ‹w_i − w^t› stands for a negative gradient; the algorithm's own rate η_g multiplies what comes
+out of it.  Without this part the change is ‹d› itself: averaging.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from landscape.errors import FedscapeError
+
+
+class ServerOptimizer(Protocol):
+    """Replaces the mean change ‹d› by another one, with a state of its own."""
+
+    def state(self, w: Tensor) -> dict[str, Tensor]:
+        """The optimiser's state before the first round; ``w`` is the initial model, [d]."""
+        ...
+
+    def step(self, delta: Tensor, state: dict[str, Tensor]) -> tuple[Tensor, dict[str, Tensor]]:
+        """The change to make in place of ``delta`` ([d]), and the new state."""
+        ...
+
+
+@dataclass(frozen=True)
+class Momentum:
+    """v ← βv + ‹d›; the change is v (Hsu et al., 2019, FedAvgM).  No damping: a steady ‹d› becomes ‹d›/(1 − β)."""
+
+    beta: float = 0.9
+
+    def __post_init__(self) -> None:
+        _require(0 <= self.beta < 1, self, "β from 0 to below 1")
+
+    def state(self, w: Tensor) -> dict[str, Tensor]:
+        """v = 0."""
+        return {"v": torch.zeros_like(w)}
+
+    def step(self, delta: Tensor, state: dict[str, Tensor]) -> tuple[Tensor, dict[str, Tensor]]:
+        """v."""
+        v = self.beta * state["v"] + delta
+        return v, {"v": v}
+
+
+@dataclass(frozen=True)
+class Adam:
+    """m ← β1 m + (1 − β1)‹d›; v ← β2 v + (1 − β2)‹d›²; the change is m/(√v + τ) (Reddi et al., ICLR 2021, Algorithm 2).
+
+    m_0 = 0 and v_0 = τ²; neither is corrected for its start.
+    """
+
+    beta1: float = 0.9
+    beta2: float = 0.99
+    tau: float = 0.001
+
+    def __post_init__(self) -> None:
+        _require(0 <= self.beta1 < 1 and 0 <= self.beta2 < 1, self, "β1 and β2 from 0 to below 1")
+        _require(self.tau > 0, self, "τ above 0")
+
+    def state(self, w: Tensor) -> dict[str, Tensor]:
+        """m = 0, v = τ²."""
+        return _moments(w, self.tau)
+
+    def step(self, delta: Tensor, state: dict[str, Tensor]) -> tuple[Tensor, dict[str, Tensor]]:
+        """m/(√v + τ)."""
+        v = self.beta2 * state["v"] + (1 - self.beta2) * delta**2
+        return _adapted(self.beta1, self.tau, delta, state["m"], v)
+
+
+@dataclass(frozen=True)
+class Adagrad:
+    """As Adam, but v ← v + ‹d›² (Reddi et al., ICLR 2021, Algorithm 2)."""
+
+    beta1: float = 0.0
+    tau: float = 0.001
+
+    def __post_init__(self) -> None:
+        _require(0 <= self.beta1 < 1, self, "β1 from 0 to below 1")
+        _require(self.tau > 0, self, "τ above 0")
+
+    def state(self, w: Tensor) -> dict[str, Tensor]:
+        """m = 0, v = τ²."""
+        return _moments(w, self.tau)
+
+    def step(self, delta: Tensor, state: dict[str, Tensor]) -> tuple[Tensor, dict[str, Tensor]]:
+        """m/(√v + τ)."""
+        return _adapted(self.beta1, self.tau, delta, state["m"], state["v"] + delta**2)
+
+
+@dataclass(frozen=True)
+class Yogi:
+    """As Adam, but v ← v − (1 − β2)‹d›² sign(v − ‹d›²) (Reddi et al., ICLR 2021, Algorithm 2)."""
+
+    beta1: float = 0.9
+    beta2: float = 0.99
+    tau: float = 0.001
+
+    def __post_init__(self) -> None:
+        _require(0 <= self.beta1 < 1 and 0 <= self.beta2 < 1, self, "β1 and β2 from 0 to below 1")
+        _require(self.tau > 0, self, "τ above 0")
+
+    def state(self, w: Tensor) -> dict[str, Tensor]:
+        """m = 0, v = τ²."""
+        return _moments(w, self.tau)
+
+    def step(self, delta: Tensor, state: dict[str, Tensor]) -> tuple[Tensor, dict[str, Tensor]]:
+        """m/(√v + τ); v cannot become negative: what is taken from it is less than v."""
+        v, square = state["v"], delta**2
+        v = v - (1 - self.beta2) * square * (v - square).sign()
+        return _adapted(self.beta1, self.tau, delta, state["m"], v)
+
+
+def _moments(w: Tensor, tau: float) -> dict[str, Tensor]:
+    return {"m": torch.zeros_like(w), "v": torch.full_like(w, tau**2)}
+
+
+def _adapted(beta1: float, tau: float, delta: Tensor, m: Tensor, v: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+    m = beta1 * m + (1 - beta1) * delta
+    return m / (v.sqrt() + tau), {"m": m, "v": v}
+
+
+def _require(condition: bool, optimizer: Momentum | Adam | Adagrad | Yogi, rule: str) -> None:
+    if not condition:
+        values = ", ".join(f"{name}={value}" for name, value in asdict(optimizer).items())
+        raise FedscapeError(f"{type(optimizer).__name__} needs {rule}, not {values}")

@@ -1,0 +1,85 @@
+"""Stochastic weight averaging on the server."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from landscape.errors import FedscapeError
+
+
+@dataclass(frozen=True)
+class SWA:
+    """The mean of server models taken along a cyclic local rate (Caldarola et al., ECCV 2022, Algorithm 1).
+
+    From t > start·T on (t = 0 is the first of T rounds) the local rate falls in each cycle of c rounds, eq. 7:
+    η(t) = (1 − τ) γ1 + τ γ2 with τ = ((t mod c) + 1)/c, γ1 the rate the round would have otherwise.  At the end of
+    each cycle, τ = 1 and the lowest rate, the new server model is captured: θ_SWA ← (n θ_SWA + θ)/(n + 1), n the
+    number of models captured before.  The paper's n = t/c and its capture at mod(t, c) = 0, one round after the
+    lowest rate, are slips.
+    """
+
+    start: float = 0.75
+    """share of the rounds before averaging begins"""
+    cycle: int = 10
+    """c, rounds of a cycle of the rate"""
+    lr: float = 1e-4
+    """γ2, the lowest local rate of a cycle"""
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.start < 1 or self.cycle < 1 or not self.lr > 0:
+            raise FedscapeError(
+                f"SWA needs a start from 0 to below 1, a cycle of at least 1 round and a rate above 0, not "
+                f"start={self.start}, cycle={self.cycle}, lr={self.lr}"
+            )
+
+    def rate(self, number: int, rounds: int, lr: float) -> float:
+        """The local rate of round ``number`` (1 for the first) of ``rounds``; ``lr`` is that without SWA."""
+        t = number - 1
+        if t <= self.start * rounds:
+            return lr
+        tau = (t % self.cycle + 1) / self.cycle
+        return (1 - tau) * lr + tau * self.lr
+
+    def captures(self, number: int, rounds: int) -> bool:
+        """Whether the server model after this round goes into the mean."""
+        t = number - 1
+        return t >= self.start * rounds and (t + 1) % self.cycle == 0
+
+    def check(self, rounds: int) -> None:
+        """Refuse a run in which nothing would be captured.
+
+        Raises:
+            FedscapeError: no cycle ends between the start of averaging and the last round.
+        """
+        if rounds and not any(self.captures(number, rounds) for number in range(1, rounds + 1)):
+            raise FedscapeError(
+                f"no cycle of {self.cycle} rounds ends after {self.start:.0%} of {rounds} rounds, so SWA would average "
+                "nothing: give a shorter --swa-cycle, or more --rounds"
+            )
+
+
+class RunningMean:
+    """The plain mean of the vectors taken in, [d]."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.value: Tensor | None = None
+
+    def add(self, w: Tensor) -> None:
+        """Take in one more."""
+        self.count += 1
+        self.value = w.clone() if self.value is None else self.value + (w - self.value) / self.count
+
+    def export(self) -> dict[str, Tensor | int]:
+        """What :meth:`restore` goes on from."""
+        value = torch.zeros(0) if self.value is None else self.value.cpu()
+        return {"count": self.count, "value": value}
+
+    def restore(self, state: dict[str, Tensor | int], device: torch.device) -> None:
+        """Go on from what :meth:`export` gave."""
+        self.count, value = int(state["count"]), state["value"]
+        assert isinstance(value, Tensor)
+        self.value = value.to(device) if self.count else None
