@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from landscape.batchnorm import BatchStatistics
+from landscape.errors import FedscapeError
 from landscape.flat import FlatModule
 from landscape.randomness import global_seed
 from landscape.samples import Samples
@@ -132,22 +133,34 @@ class Batch:
         """The mini-batch gradient at ``w``, [d]."""
         self.model.load(w)
         first = self.loss is None
+        # The backward pass too: autograd keeps hold of the running statistics.
         with torch.enable_grad(), nullcontext() if first else self._statistics.untouched():
             loss, penalty = self._losses()
-        if first:
-            self.loss = loss.detach()
-            if self._moved:
-                slopes = torch.autograd.grad(loss, list(self._moved.values()), retain_graph=True)
-                self.slopes = State.of(dict(zip(self._moved, slopes, strict=True)))
-        return self.model.gradient(loss if penalty is None else loss + penalty)
+            if first:
+                self.loss = loss.detach()
+                if self._moved:
+                    slopes = torch.autograd.grad(loss, list(self._moved.values()), retain_graph=True)
+                    self.slopes = State.of(dict(zip(self._moved, slopes, strict=True)))
+            return self.model.gradient(loss if penalty is None else loss + penalty)
 
     def _losses(self) -> tuple[Tensor, Tensor | None]:
         inputs, man = self._perturb(self._inputs), self._parts.man
         if man is None:
-            return self._score(self.model.module(inputs)), None
+            return self._score(self._outputs(inputs)), None
         with man.watching(self.model.module) as penalty:
-            outputs = self.model.module(inputs)
+            outputs = self._outputs(inputs)
         return self._score(outputs), penalty()
+
+    def _outputs(self, inputs: Tensor) -> Tensor:
+        try:
+            return self.model.module(inputs)
+        except ValueError as error:
+            if len(self._targets) > 1 or not len(self._statistics):
+                raise
+            raise FedscapeError(
+                "BatchNorm has no variance in a batch of a single sample: give --last-batch drop or another "
+                "--batch-size, and clients more than one sample each"
+            ) from error
 
     def _score(self, outputs: Tensor) -> Tensor:
         loss = nn.functional.cross_entropy(outputs, self._targets)

@@ -16,7 +16,7 @@ class SWA:
 
     From t > start·T on (t = 0 is the first of T rounds) the local rate falls in each cycle of c rounds, eq. 7:
     η(t) = (1 − τ) γ1 + τ γ2 with τ = ((t mod c) + 1)/c, γ1 the rate the round would have otherwise.  At the end of
-    each cycle, τ = 1 and the lowest rate, the new server model is captured: θ_SWA ← (n θ_SWA + θ)/(n + 1), n the
+    each such cycle, τ = 1 and the lowest rate, the new server model is captured: θ_SWA ← (n θ_SWA + θ)/(n + 1), n the
     number of models captured before.  The paper's n = t/c and its capture at mod(t, c) = 0, one round after the
     lowest rate, are slips.
     """
@@ -37,16 +37,18 @@ class SWA:
 
     def rate(self, number: int, rounds: int, lr: float) -> float:
         """The local rate of round ``number`` (1 for the first) of ``rounds``; ``lr`` is that without SWA."""
-        t = number - 1
-        if t <= self.start * rounds:
+        if not self._averages(number, rounds):
             return lr
-        tau = (t % self.cycle + 1) / self.cycle
+        tau = ((number - 1) % self.cycle + 1) / self.cycle
         return (1 - tau) * lr + tau * self.lr
 
     def captures(self, number: int, rounds: int) -> bool:
         """Whether the server model after this round goes into the mean."""
-        t = number - 1
-        return t >= self.start * rounds and (t + 1) % self.cycle == 0
+        return self._averages(number, rounds) and number % self.cycle == 0
+
+    def _averages(self, number: int, rounds: int) -> bool:
+        # Rounded, as 0.29 · 100 is 28.999999999999996.
+        return number - 1 > round(self.start * rounds, 6)
 
     def check(self, rounds: int) -> None:
         """Refuse a run in which nothing would be captured.

@@ -5,11 +5,14 @@ import torch
 from torch import nn
 
 from landscape import Partition, Samples
+from landscape.batchnorm import BatchStatistics
 from landscape.flat import FlatModule
 from landscape.randomness import torch_generator
 from trainers import Algorithm, Settings
-from trainers.execution import LocalWork, SequentialExecutor
+from trainers.execution import SequentialExecutor
 from trainers.federation import Federation
+from trainers.local import LocalWork
+from trainers.parts import Parts
 
 SIZES = (5, 12, 3, 20, 9, 1, 14)
 SETTINGS = {
@@ -40,10 +43,31 @@ def partition() -> Partition:
     return Partition(tuple(np.split(np.arange(sum(SIZES)), np.cumsum(SIZES)[:-1])))
 
 
-def federation(algorithm: Algorithm, **changes) -> Federation:
-    settings = Settings(**{**SETTINGS, **changes})
-    model = FlatModule(net(), torch.device("cpu"), torch.float64)
-    size = None if settings.batch_size == "full" else settings.batch_size
-    local = LocalWork(settings.local_epochs, size, settings.weight_decay, settings.augment, settings.seed)
-    executor = SequentialExecutor(model, samples(), partition(), algorithm, local)
-    return Federation(algorithm, executor, settings, model.buffer.clone())
+def federation(
+    algorithm: Algorithm,
+    parts: Parts | None = None,
+    *,
+    module: nn.Module | None = None,
+    data: Samples | None = None,
+    split: Partition | None = None,
+    **changes,
+) -> Federation:
+    """With ``settings`` changed; another model, other data or another partition where they are given."""
+    settings, parts = Settings(**{**SETTINGS, **changes}), parts or Parts()
+    model = FlatModule(module or net(), torch.device("cpu"), torch.float64)
+    local = LocalWork(
+        epochs=settings.local_epochs,
+        batch_size=None if settings.batch_size == "full" else settings.batch_size,
+        weight_decay=settings.weight_decay,
+        augment=settings.augment,
+        seed=settings.seed,
+        steps=settings.local_steps,
+        last_batch=settings.last_batch,
+        clip=settings.clip,
+        clip_at=settings.clip_at,
+        batchnorm=settings.batchnorm,
+        parts=parts,
+    )
+    executor = SequentialExecutor(model, data or samples(), split or partition(), algorithm, local)
+    statistics = BatchStatistics(model.module).read().double()
+    return Federation(algorithm, executor, settings, model.buffer.clone(), parts, statistics)

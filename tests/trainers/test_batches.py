@@ -1,13 +1,17 @@
-"""Mini-batch order and augmentation."""
+"""Mini-batch order."""
 
 import torch
 
 from landscape.randomness import torch_generator
-from trainers.batches import batch_indices, flip_crop
+from trainers.batches import batch_indices
 
 
 def order(samples, size, epochs, seed=0):
     return list(batch_indices(samples, size, epochs, torch_generator(seed, "test")))
+
+
+def order_lists(*arguments):
+    return [b.tolist() for b in order(*arguments)]
 
 
 def test_each_epoch_visits_every_sample_once():
@@ -27,31 +31,30 @@ def test_full_batch_is_one_step_an_epoch():
     assert [b.tolist() for b in order(3, None, 2)] == [[0, 1, 2], [0, 1, 2]]
 
 
-def one_image_reference(image, flipped, top, left, padding):
-    """Flip, pad and cut one image with plain loops."""
-    channels, height, width = image.shape
-    out = torch.zeros_like(image)
-    for c in range(channels):
-        for y in range(height):
-            for x in range(width):
-                row, column = y + top - padding, x + left - padding
-                if 0 <= row < height and 0 <= column < width:
-                    out[c, y, x] = image[c, row, column]
-    return out.flip(2) if flipped else out
+def test_the_last_short_batch_may_be_dropped_but_not_an_epochs_only_one():
+    def sizes(samples, size, **how):
+        return [len(b) for b in batch_indices(samples, size, 2, torch_generator(0, "test"), **how)]
+
+    assert sizes(10, 4, last="drop") == [4, 4] * 2
+    assert sizes(8, 4, last="drop") == sizes(8, 4) == [4, 4] * 2
+    assert sizes(3, 4, last="drop") == sizes(3, 4) == [3, 3]
+    assert sizes(1, 1, last="drop") == [1, 1]
+    assert sizes(10, None, last="drop") == [10, 10]
 
 
-def test_flip_crop_is_the_per_image_operation_for_the_same_draws():
-    images = torch.randint(0, 256, (12, 3, 8, 6), dtype=torch.uint8)
-    batch = flip_crop(images, torch_generator(3, "augment"), padding=2)
-    draw = torch_generator(3, "augment")
-    flips = torch.rand(12, generator=draw) < 0.5
-    corners = torch.randint(0, 5, (2, 12), generator=draw)
-    assert 0 < flips.sum() < 12
-    assert len(corners.unique()) > 2
-    for i in range(12):
-        expected = one_image_reference(images[i], flips[i], corners[0, i].item(), corners[1, i].item(), 2)
-        assert torch.equal(batch[i], expected), i
+def test_dropping_the_last_batch_leaves_the_others_as_they_are():
+    kept, dropped = order(10, 4, 3), list(batch_indices(10, 4, 3, torch_generator(0, "test"), last="drop"))
+    assert [b.tolist() for b in dropped] == [b.tolist() for b in kept if len(b) == 4]
 
 
-def test_flip_crop_keeps_stored_types():
-    assert flip_crop(torch.ones(2, 1, 8, 8, dtype=torch.uint8), torch_generator(0)).dtype == torch.uint8
+def test_steps_are_the_first_batches_of_as_many_epochs_as_they_take():
+    def steps(number, samples=5, size=2, **how):
+        return [b.tolist() for b in batch_indices(samples, size, 1, torch_generator(0, "test"), steps=number, **how)]
+
+    whole = order_lists(5, 2, 3)
+    assert [len(b) for b in whole] == [2, 2, 1] * 3
+    assert steps(7) == whole[:7]
+    assert steps(2) == whole[:2]
+    assert steps(4, last="drop") == [b for b in whole if len(b) == 2][:4]
+    assert steps(3, size=None) == [[0, 1, 2, 3, 4]] * 3
+    assert [len(b) for b in steps(5, samples=1)] == [1] * 5

@@ -7,3 +7,9 @@ from torch import nn
 
 def tiny(input_shape, classes):
     return nn.Sequential(nn.Flatten(), nn.Linear(math.prod(input_shape), classes))
+
+
+def normalised(input_shape, classes):
+    return nn.Sequential(
+        nn.Flatten(), nn.Linear(math.prod(input_shape), 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, classes)
+    )
