@@ -27,7 +27,8 @@ class BatchStatistics:
 
     def _buffers(self) -> Iterator[Tensor]:
         for layer in self._layers:
-            assert layer.running_mean is not None and layer.running_var is not None
+            assert layer.running_mean is not None
+            assert layer.running_var is not None
             yield from (layer.running_mean, layer.running_var)
 
     def read(self) -> Tensor:

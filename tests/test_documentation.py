@@ -1,18 +1,19 @@
 """README, CONTRIBUTING and docs do what they say."""
 
+import importlib
 import re
 import shlex
-from dataclasses import dataclass
+import sys
 from pathlib import Path
 
 import pytest
 import torch
 
-import trainers.algorithm
-from tests.trainers import naive
+import trainers
+from tests.trainers import naive, test_contract
 from tests.trainers.federations import SETTINGS, SIZES, federation
 from trainers import FedASAM, Settings, train
-from trainers.__main__ import read
+from trainers.__main__ import main, read
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 
@@ -33,6 +34,13 @@ def test_python_of_the_readme_runs(tmp_path, monkeypatch):
     assert len(names["along"]) == 3
 
 
+def test_combination_of_the_readme_runs(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (code,) = blocks("README.md", "py")
+    exec(compile(code.replace("rounds=200", "rounds=8").replace("SWA()", "SWA(cycle=2)"), "README.md", "exec"), {})
+    assert Path("runs/mixed/swa.pt").exists()
+
+
 def test_python_of_the_migration_page_runs(capsys):
     names = {}
     for code in blocks("docs/migrating-from-pyhessian.md", "python"):
@@ -44,8 +52,9 @@ def test_python_of_the_migration_page_runs(capsys):
 def test_training_commands_of_the_readme_parse():
     lines = "\n".join(blocks("README.md", "sh")).replace("\\\n", " ").splitlines()
     commands = [shlex.split(line, comments=True) for line in lines]
-    commands = [c[3:] for c in commands if c[:3] == ["python", "-m", "trainers"] and "--help" not in c]
-    assert len(commands) == 2
+    commands = [c[3:] for c in commands if c[:3] == ["python", "-m", "trainers"] and c[3] in trainers.ALGORITHMS]
+    commands = [c for c in commands if "--help" not in c]
+    assert len(commands) == 3
     for command in commands:
         assert read(command).output.out is not None
 
@@ -57,34 +66,49 @@ def test_notebook_script_runs(tmp_path, monkeypatch):
     assert names["report"].density is not None
 
 
-def feddyn():
-    """The worked example of CONTRIBUTING.md, as it stands there."""
-    (code,) = (block for block in blocks("CONTRIBUTING.md", "python") if "class FedDyn" in block)
-    names = {"dataclass": dataclass, "torch": torch, "Algorithm": trainers.algorithm.Algorithm}
-    exec(compile(code, "CONTRIBUTING.md", "exec"), names)
-    return names["FedDyn"]
+@pytest.fixture
+def fedvarp(tmp_path, monkeypatch):
+    """The worked example of CONTRIBUTING.md, as it stands there, in a file and registered."""
+    (code,) = (block for block in blocks("CONTRIBUTING.md", "python") if "class FedVARP" in block)
+    (tmp_path / "fedvarp.py").write_text(code, encoding="utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
+    kind = importlib.import_module("fedvarp").FedVARP
+    monkeypatch.setitem(trainers.ALGORITHMS._table, "fedvarp", kind)
+    yield kind
+    del sys.modules["fedvarp"]
 
 
-def test_the_worked_example_is_its_pseudo_code():
-    """Acar et al., ICLR 2021, Algorithm 1, full-batch steps, in plain loops."""
-    alpha, ours, clients = 0.3, federation(feddyn()(0.3)), naive.Clients()
-    w, duals = clients.start(), [[torch.zeros_like(t) for t in clients.start()] for _ in SIZES]
-    h = [torch.zeros_like(t) for t in w]
-    for number in range(5):
-        sampled, lr, locals_ = ours.step().clients, SETTINGS["lr"] * SETTINGS["lr_decay"] ** number, []
+def test_the_worked_example_is_its_pseudo_code(fedvarp):
+    """Jhunjhunwala et al., UAI 2022, Algorithm 2, full-batch steps, the server remembering every client's change."""
+    ours, clients = federation(fedvarp(0.8)), naive.Clients()
+    w, last = clients.start(), [[torch.zeros_like(t) for t in clients.start()] for _ in SIZES]
+    for number in range(6):
+        sampled, lr, new = ours.step().clients, SETTINGS["lr"] * SETTINGS["lr_decay"] ** number, {}
         for i in sampled:
             wi = [t.clone() for t in w]
             for _ in range(naive.EPOCHS):
-                g = clients.gradient(i, wi)
-                wi = [a - lr * (b - u + alpha * (a - s)) for a, b, u, s in zip(wi, g, duals[i], w, strict=True)]
-            duals[i] = [u - alpha * (a - s) for u, a, s in zip(duals[i], wi, w, strict=True)]
-            locals_.append(wi)
-        moved = [sum(m[j] - w[j] for m in locals_) / len(SIZES) for j in range(len(w))]  # (1/N) Σ over the sampled
-        h = [a - alpha * b for a, b in zip(h, moved, strict=True)]
-        w = [a - b / alpha for a, b in zip(naive.mean(locals_, [1.0] * len(sampled)), h, strict=True)]
+                wi = [a - lr * g for a, g in zip(wi, clients.gradient(i, wi), strict=True)]
+            new[i] = [a - b for a, b in zip(wi, w, strict=True)]
+        for j in range(len(w)):
+            remembered = sum(y[j] for y in last) / len(SIZES)
+            w[j] = w[j] + 0.8 * (remembered + sum(new[i][j] - last[i][j] for i in sampled) / len(sampled))
+        for i in sampled:
+            last[i] = new[i]
     flat = torch.cat([t.reshape(-1) for t in w])
-    assert ((ours.server.w - flat).norm() / flat.norm()).item() < 1e-11
+    error = ((ours.server.w - flat).norm() / flat.norm()).item()
+    assert error < 1e-11
     assert ours.step().bytes_down == 3 * ours.server.w.nbytes
+
+
+def test_the_worked_example_serves_stacked_clients(fedvarp):
+    test_contract.test_stacked_clients_advance_as_they_would_alone(fedvarp(0.8))
+
+
+def test_the_worked_example_is_a_command(fedvarp, tmp_path, capsys):
+    line = f"fedvarp --server-lr 0.8 --ascent sam --rounds 1 --quiet --out {tmp_path / 'run'}"
+    assert main(line.split()) == 0
+    assert main(["list"]) == 0
+    assert re.search(r"fedvarp +y +y +1/1 +all but server-optimizer +Jhunjhunwala", capsys.readouterr().out)
 
 
 @pytest.mark.parametrize("file", ["README.md", "CONTRIBUTING.md", "CHANGELOG.md"])

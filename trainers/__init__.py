@@ -1,26 +1,81 @@
 """Federated training: algorithms as motion on the loss landscape, leaving checkpoints."""
 
+from landscape.activations import MAN
 from trainers.algorithm import Algorithm, Mean, Round, State, unit
-from trainers.algorithms import ALGORITHMS, FedASAM, FedAvg, FedProx, FedSAM, Scaffold
-from trainers.ascent import ASAM, SAM
+from trainers.algorithms import (
+    ALGORITHMS,
+    AdaBest,
+    Centralised,
+    FedAdagrad,
+    FedAdam,
+    FedASAM,
+    FedAvg,
+    FedAvgM,
+    FedCM,
+    FedDC,
+    FedDyn,
+    FedGAMMA,
+    FedGloSS,
+    FedGSAM,
+    FedLESAM,
+    FedProx,
+    FedRobust,
+    FedSAM,
+    FedSMOO,
+    FedSpeed,
+    FedYogi,
+    MimeLite,
+    MoFedSAM,
+    Scaffold,
+)
+from trainers.ascent import ASAM, GSAM, SAM
+from trainers.parts import Parts
 from trainers.run import Run, train
+from trainers.server_optimizers import Adagrad, Adam, Momentum, Yogi
 from trainers.settings import Settings
+from trainers.swa import SWA
 
 __all__ = [
     "ALGORITHMS",
     "ASAM",
+    "GSAM",
+    "MAN",
     "SAM",
+    "SWA",
+    "AdaBest",
+    "Adagrad",
+    "Adam",
     "Algorithm",
+    "Centralised",
     "FedASAM",
+    "FedAdagrad",
+    "FedAdam",
     "FedAvg",
+    "FedAvgM",
+    "FedCM",
+    "FedDC",
+    "FedDyn",
+    "FedGAMMA",
+    "FedGSAM",
+    "FedGloSS",
+    "FedLESAM",
     "FedProx",
+    "FedRobust",
     "FedSAM",
+    "FedSMOO",
+    "FedSpeed",
+    "FedYogi",
     "Mean",
+    "MimeLite",
+    "MoFedSAM",
+    "Momentum",
+    "Parts",
     "Round",
     "Run",
     "Scaffold",
     "Settings",
     "State",
+    "Yogi",
     "train",
     "unit",
 ]

@@ -1,4 +1,4 @@
-"""``python -m trainers ALGORITHM ...``: train and write a run directory."""
+"""``python -m trainers ALGORITHM ...``: train and write a run directory; ``list`` and ``report`` tell of both."""
 
 from __future__ import annotations
 
@@ -13,12 +13,16 @@ import tyro
 from landscape.command import EXIT_DIVERGED, parse, run
 from landscape.errors import FedscapeError
 from landscape.registry import unknown_name
+from trainers import listing, report
 from trainers.algorithm import Algorithm
 from trainers.algorithms import ALGORITHMS, algorithm_name
+from trainers.flags import PartFlags, part_flags
+from trainers.parts import Parts
 from trainers.run import Run, train
 from trainers.settings import Settings
 
 PROGRAM = "python -m trainers"
+COMMANDS = {"list": listing.main, "report": report.main}
 
 
 @dataclass(frozen=True)
@@ -38,15 +42,17 @@ class Command:
     """A parsed command line."""
 
     algorithm: Algorithm
+    parts: Parts
     settings: Settings
     output: Output
 
 
 def _subcommand(kind: type[Algorithm]) -> Callable[..., Command]:
-    def command(algorithm: Algorithm, settings: Settings, output: Output) -> Command:
-        return Command(algorithm, settings, output)
+    def command(algorithm: Algorithm, parts: PartFlags, settings: Settings, output: Output) -> Command:
+        return Command(algorithm, parts.parts(), settings, output)
 
-    command.__annotations__ = {"algorithm": kind, "settings": Settings, "output": Output, "return": Command}
+    types = {"algorithm": kind, "parts": part_flags(kind), "settings": Settings, "output": Output, "return": Command}
+    command.__annotations__ = types
     command.__doc__ = f"{(kind.__doc__ or '').splitlines()[0]} ({kind.paper})"
     return command
 
@@ -59,16 +65,18 @@ def read(arguments: Sequence[str]) -> Command:
     """
     names = list(ALGORITHMS)
     if not arguments:
-        raise FedscapeError(f"give an algorithm, one of {', '.join(names)} (see {PROGRAM} --help)")
+        raise FedscapeError(f"give an algorithm, one of {', '.join(names)}, or list or report (see {PROGRAM} --help)")
     if not arguments[0].startswith("-") and arguments[0] not in names:
-        raise unknown_name("algorithm", arguments[0], names)
+        raise unknown_name("algorithm", arguments[0], [*names, *COMMANDS])
     subcommands = {name: _subcommand(kind) for name, kind in ALGORITHMS.items()}
     return parse(
         lambda: tyro.extras.subcommand_cli_from_dict(
             subcommands,
             prog=PROGRAM,
             description="Train a model with a federated algorithm and write checkpoints to a run directory.\n\n"
-            f"{PROGRAM} ALGORITHM --help shows the algorithm's own hyper-parameters and all settings.",
+            f"{PROGRAM} ALGORITHM --help shows the algorithm's own hyper-parameters, parts and all settings.\n\n"
+            f"{PROGRAM} list tells what each algorithm keeps, sends and combines with; "
+            f"{PROGRAM} report RUN [RUN ...] compares runs.",
             args=arguments,
             config=(tyro.conf.OmitArgPrefixes, tyro.conf.FlagCreatePairsOff),
         ),
@@ -77,13 +85,19 @@ def read(arguments: Sequence[str]) -> Command:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Parse, train, say where the checkpoint is; 0, or 3 where the run diverged."""
-    command = read(sys.argv[1:] if arguments is None else arguments)
+    """Parse, train, say where the checkpoint is; 0, or 3 where the run diverged.
+
+    ``list`` and ``report`` take their own options.
+    """
+    given = sys.argv[1:] if arguments is None else arguments
+    if given and given[0] in COMMANDS:
+        return COMMANDS[given[0]](given[1:])
+    command = read(given)
     name = algorithm_name(command.algorithm)
     out = command.output.out or Path("runs") / name
     options = {"resume": command.output.resume, "progress": not command.output.quiet}
     try:
-        result = train(command.algorithm, command.settings, out=out, **options)
+        result = train(command.algorithm, command.settings, command.parts, out=out, **options)
     except KeyboardInterrupt:
         print(f"the rounds done so far are in {out}: the same command with --resume continues", file=sys.stderr)
         raise
@@ -94,8 +108,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _summary(name: str, result: Run, rounds: int) -> str:
     if result.status == "diverged":
         return (
-            f"{name} diverged in round {len(result.metrics) + 1}: the model is no longer finite; "
-            f"the last good one is {result.checkpoint} (try a smaller --lr)"
+            f"{name} diverged in round {len(result.metrics) + 1}: {result.reason}; "
+            f"the last good model is {result.checkpoint} (try a smaller --lr)"
         )
     if not result.metrics:
         return f"initial model of {name}: {result.checkpoint}"

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Protocol
 
 import torch
 from torch import Tensor
 
+from landscape.errors import FedscapeError
 from landscape.space import ParameterSpace
 
 
@@ -25,11 +26,20 @@ def _scale(norm: Tensor, rho: float) -> Tensor:
     return rho / norm.clamp_min(torch.finfo(norm.dtype).tiny)
 
 
+def _require(condition: bool, part: SAM | ASAM | GSAM, rule: str) -> None:
+    if not condition:
+        values = ", ".join(f"{name}={value}" for name, value in asdict(part).items())
+        raise FedscapeError(f"{type(part).__name__} needs {rule}, not {values}")
+
+
 @dataclass(frozen=True)
 class SAM:
     """∇f(w + ε), ε = ρ g/‖g‖ with g = ∇f(w) (Foret et al., ICLR 2021, eq. 2; Qu et al., ICML 2022, eq. 4)."""
 
     rho: float
+
+    def __post_init__(self) -> None:
+        _require(self.rho >= 0, self, "a radius ρ of 0 or more")
 
     def gradient(self, w: Tensor, gradient: Callable[[Tensor], Tensor], space: ParameterSpace) -> Tensor:
         """The gradient at the perturbed point; one norm over all parameters."""
@@ -46,6 +56,9 @@ class ASAM:
 
     rho: float
     eta: float
+
+    def __post_init__(self) -> None:
+        _require(self.rho >= 0 and self.eta >= 0, self, "ρ and η of 0 or more")
 
     def gradient(self, w: Tensor, gradient: Callable[[Tensor], Tensor], space: ParameterSpace) -> Tensor:
         """The gradient at the perturbed point; one norm over all parameters."""
@@ -67,6 +80,9 @@ class GSAM:
 
     rho: float
     alpha: float
+
+    def __post_init__(self) -> None:
+        _require(self.rho >= 0 and self.alpha >= 0, self, "ρ and α of 0 or more")
 
     def gradient(self, w: Tensor, gradient: Callable[[Tensor], Tensor], space: ParameterSpace) -> Tensor:
         """The corrected gradient; one norm and one inner product over all parameters."""

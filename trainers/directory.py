@@ -20,17 +20,17 @@ from trainers.settings import FREE_ON_RESUME, Settings
 class RunDirectory:
     """Files of one run under ``path``.
 
-    ``config.json`` (settings and hyper-parameters), ``metrics.jsonl`` (an object a round),
-    ``partition.npz``, ``ckpt.pt`` (latest model), ``rounds/NNNNN.pt`` (kept models), ``swa.pt`` (the mean of server
-    models), ``result.json`` (how the run ended), ``state.pt`` (what resuming needs).  Each is written whole or not at all; ``state.pt`` alone decides where a run goes on.
+    ``config.json`` (settings, parts and hyper-parameters), ``metrics.jsonl`` (an object a round), ``partition.npz``,
+    ``ckpt.pt`` (latest model), ``rounds/NNNNN.pt`` (kept models), ``swa.pt`` (the mean of server models),
+    ``result.json`` (how the run ended; none while it goes on), ``state.pt`` (what resuming needs), ``clients/`` and
+    ``latest/`` (clients' states and last models, where they are kept on disk).  Each is written whole or not at all;
+    ``state.pt`` alone decides where a run goes on.
     """
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
 
-    def open(
-        self, algorithm: Algorithm, settings: Settings, parts: Parts, *, resume: bool
-    ) -> dict[str, Any] | None:
+    def open(self, algorithm: Algorithm, settings: Settings, parts: Parts, *, resume: bool) -> dict[str, Any] | None:
         """Prepare the directory; the state to go on from, or ``None`` at the start of a run.
 
         Raises:
@@ -48,6 +48,7 @@ class RunDirectory:
             self._compare(json_ready(config))
         for leftover in make_directory(self.path / "rounds").parent.rglob(".*.tmp"):
             leftover.unlink()  # of a write that a kill cut short
+        (self.path / "result.json").unlink(missing_ok=True)
         write_json(file, {**config, "versions": versions()})
         state = load_torch(self.path / "state.pt") if resume and (self.path / "state.pt").exists() else None
         self._cut_metrics(int(state["round"]) if state else 0)
@@ -60,6 +61,8 @@ class RunDirectory:
         free = set(FREE_ON_RESUME) - ({"rounds"} if "swa" in config["parts"] else set())
         for part in ("algorithm", "parts", "settings"):
             old, new = earlier.get(part, {}), config[part]
+            if part == "settings":
+                old = {**json_ready(Settings().recorded()), **old}  # an earlier version did what the defaults do
             for name in sorted(old.keys() | new.keys()):
                 if old.get(name) != new.get(name) and not (part == "settings" and name in free):
                     differing.append(f"{name} was {old.get(name)} and is {new.get(name)}")

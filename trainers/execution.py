@@ -77,6 +77,12 @@ class SequentialExecutor:
     ) -> None:
         if data.inputs.dim() != 4 and (local.augment == "flip-crop" or local.parts.cutout):
             raise FedscapeError("flip-crop and cutout need images: leave out --augment and --cutout")
+        if local.parts.cutout and local.parts.cutout > min(data.inputs.shape[2:]):
+            height, width = data.inputs.shape[2:]
+            raise FedscapeError(
+                f"a cutout square of {local.parts.cutout} pixels would hide whole images of {height} × {width}: "
+                "give a smaller --cutout-size"
+            )
         if local.parts.mixup and not (data.inputs.is_floating_point() or data.inputs.dtype == torch.uint8):
             raise FedscapeError("mixup takes means of inputs, and these are token ids: leave out --mixup")
         self._model, self._data, self._algorithm, self._local = model, data, algorithm, local

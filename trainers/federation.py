@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from landscape.errors import FedscapeError
 from landscape.randomness import numpy_generator
 from trainers.algorithm import Algorithm, Round, State
+from trainers.client_store import ClientStore
 from trainers.execution import STATISTICS, Executor
 from trainers.parts import Parts
 from trainers.settings import Settings
-from trainers.states import Aggregate, ClientStore
+from trainers.states import Aggregate
 from trainers.swa import RunningMean
 
 
@@ -27,7 +30,7 @@ class RoundRecord:
         train_loss: mean loss of the local steps, over all samples seen.
         clients: ids of the sampled clients, ascending.
         drift: (1/n) Σ ‖w_i − w‖², w the new server model.
-        bytes_down, bytes_up: counted from the tensors sent.
+        bytes_down, bytes_up: counted from the tensors sent; 0 where one machine holds all data.
         lr: the local rate.
         seconds_local: time of the clients' work, one after another.
         seconds_aggregation: time of the means and the server's step.
@@ -54,7 +57,7 @@ class Federation:
         w: the initial model, [d].
         parts: what is added to the algorithm; the executor knows the local ones.
         statistics: the initial running statistics of BatchNorm, [b]; none unless given.
-        store: keeps what clients keep; in host memory unless given.
+        folder: of the run, for what ``settings.client_store`` keeps on disk.
 
     Attributes:
         optimizer_state: the server optimiser's tensors by name, beside the server's own state; never sent.
@@ -72,20 +75,30 @@ class Federation:
         w: Tensor,
         parts: Parts | None = None,
         statistics: Tensor | None = None,
+        folder: Path | None = None,
     ) -> None:
         self.algorithm, self.executor, self.settings, self.parts = algorithm, executor, settings, parts or Parts()
         self.server = State.of({"w": w.clone(), **algorithm.server_state(w)})
         self.statistics = w.new_zeros(0) if statistics is None else statistics.clone()
         self._silo = len(self.statistics) > 0 and settings.batchnorm == "silo"
         self._initial, self._initial_statistics = w, self.statistics
-        self.store = ClientStore(self._initial_state, w.device)
+        where, clients = settings.client_store, settings.clients
+        self.store = ClientStore(
+            self._initial_state, w.device, where=where, clients=clients, folder=folder and folder / "clients"
+        )
         self._optimizer = self.parts.server_optimizer or algorithm.server_optimizer
         self.optimizer_state = {} if self._optimizer is None else self._optimizer.state(w)
         self.round = 0
         self.local_models: dict[int, Tensor] = {}
         self.averaged = RunningMean()
-        # Only what is asked for: the last local model of every client takes N times the memory of a model.
-        self._latest = ClientStore(lambda: {"model": self._initial}, w.device)
+        # Empty unless asked for: the last local model of every client takes N times the memory of a model.
+        self._latest = ClientStore(
+            lambda: {"model": self._initial},
+            w.device,
+            where=where if settings.evaluated_model == "all-clients-mean" else "host",
+            clients=clients,
+            folder=folder and folder / "latest",
+        )
         self._evaluated = w.clone()
 
     def step(self) -> RoundRecord:
@@ -123,14 +136,15 @@ class Federation:
             self.averaged.add(self.server.w)
         self.round, self.local_models = number, local_models
         drift = aggregate.drift(self.server.w)
+        exchanged = 0 if self.algorithm.pooled else 1  # nothing leaves the one machine
         clock.lap("aggregation")
         return RoundRecord(
             number,
             (loss / seen).item(),
             sampled,
             drift,
-            len(sampled) * sent.nbytes(),
-            bytes_up,
+            exchanged * len(sampled) * sent.nbytes(),
+            exchanged * bytes_up,
             round.lr,
             clock.seconds["local"],
             clock.seconds["aggregation"],
@@ -160,8 +174,23 @@ class Federation:
             "clients": self.store.export(),
         }
 
+    def settle(self) -> None:
+        """What :meth:`export` gave last has been saved: clients' files of before are needed no more."""
+        self.store.settle()
+        self._latest.settle()
+
     def restore(self, state: dict[str, Any]) -> None:
-        """Go on from what :meth:`export` gave."""
+        """Go on from what :meth:`export` gave.
+
+        Raises:
+            FedscapeError: it is another version's, or a client's file is missing.
+        """
+        missing = [name for name in self.export() if name not in state]
+        if missing:
+            raise FedscapeError(
+                f"state.pt is of another version of Fedscape (it has no {', '.join(missing)}) and cannot be resumed by "
+                "this one: start the run anew with another --out"
+            )
         device = self._initial.device
         self.round = int(state["round"])
         self.server = State.of({name: tensor.to(device) for name, tensor in state["server"].items()})

@@ -60,8 +60,9 @@ class Parts:
             there = getattr(algorithm, own)
             if there is not None and getattr(self, own) is not None:
                 what = own.replace("_", " ")
+                flag = f"--{own.replace('_', '-')}"
                 raise FedscapeError(
-                    f"{name} has its own {what} ({type(there).__name__}): two make no sense, leave out --{own.replace('_', '-')}"
+                    f"{name} has its own {what} ({type(there).__name__}): two make no sense, leave out {flag}"
                 )
         for part, reason in algorithm.excludes.items():
             if part in self.chosen():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 import time
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -42,11 +43,13 @@ class Run:
         path: the run directory; its ``ckpt.pt`` is the last good model, its ``swa.pt`` the averaged one with SWA.
         status: ``finished``, or ``diverged`` where loss or model stopped being finite.
         metrics: one record a round, as in ``metrics.jsonl``.
+        reason: what was not finite, where it diverged.
     """
 
     path: Path
     status: Status
     metrics: list[dict[str, Any]]
+    reason: str | None = None
 
     @property
     def checkpoint(self) -> Path:
@@ -120,7 +123,13 @@ class _Training:
         )
         executor = SequentialExecutor(self.model, self.dataset.train.to(device), self.partition, algorithm, local)
         self.federation = Federation(
-            algorithm, executor, settings, self.model.buffer.clone(), parts, self.statistics.read().to(device)
+            algorithm,
+            executor,
+            settings,
+            self.model.buffer.clone(),
+            parts,
+            self.statistics.read().to(device),
+            directory.path,
         )
         self.partition_recipe = {
             "spec": settings.partition,
@@ -141,23 +150,29 @@ class _Training:
         """Rounds until the last one asked for."""
         settings, federation = self.settings, self.federation
         state = self.directory.open(self.algorithm, settings, self.parts, resume=resume)
+        if progress and federation.store.peak_memory:
+            print(federation.store.describe(), file=sys.stderr)
         if state is None:
             self.directory.save_partition(self.partition)
             initial = self.checkpoint(federation.model, self.evaluate(federation.model, clients=False))
             self.directory.save_round(initial)
             self.directory.save_latest(initial, federation.export())
+            federation.settle()
         else:
             federation.restore(state)
-        status: Status = "finished"
+        reason: str | None = None
         last_save, cost = time.perf_counter(), 0.0
         title = algorithm_name(self.algorithm)
         with Progress(title, settings.rounds, done=federation.round, unit="rounds", enabled=progress) as bar:
             while federation.round < settings.rounds:
-                start, good, local_models = time.perf_counter(), federation.model, federation.local_models
+                start = time.perf_counter()
+                good = federation.model, federation.local_models, federation.statistics
                 record = asdict(federation.step())
-                if not (federation.finite() and math.isfinite(record["train_loss"])):
-                    status = "diverged"
-                    self.directory.save_model(self.checkpoint(good, {}, federation.round - 1, local_models))
+                reason = _divergence(federation, record)
+                if reason:
+                    w, local_models, federation.statistics = good
+                    metrics = (self.directory.metrics() or [{}])[-1]
+                    self.directory.save_model(self.checkpoint(w, metrics, federation.round - 1, local_models))
                     break
                 number = federation.round
                 before = time.perf_counter()
@@ -181,8 +196,9 @@ class _Training:
                     cost = last_save - before
                 shown = {name: value for name, value in scores.items() if name in ("test_loss", "test_accuracy")}
                 bar.update(number, loss=record["train_loss"], **shown)
-        self._save_result(status)
-        return Run(self.directory.path, status, self.directory.metrics())
+        status: Status = "diverged" if reason else "finished"
+        self.directory.save_result({"status": status, "round": federation.round, "reason": reason})
+        return Run(self.directory.path, status, self.directory.metrics(), reason)
 
     def _scores(self, number: int) -> dict[str, Any]:
         settings = self.settings
@@ -199,16 +215,6 @@ class _Training:
             of_mean = self.evaluate(averaged, clients=False, averaged=True)
             scores |= {f"swa_{name}": value for name, value in of_mean.items()}
         return scores
-
-    def _save_result(self, status: Status) -> None:
-        diverged = status == "diverged"
-        self.directory.save_result(
-            {
-                "status": status,
-                "round": self.federation.round,
-                "reason": "the loss or the model stopped being finite" if diverged else None,
-            }
-        )
 
     def evaluate(self, w: Tensor, *, clients: bool, averaged: bool = False) -> dict[str, Any]:
         """Loss and accuracy of a model on the test set; of clients too where they are asked for."""
@@ -270,3 +276,10 @@ class _Training:
             metrics={name: value for name, value in metrics.items() if name != "clients"},
             clients=clients or {},
         )
+
+
+def _divergence(federation: Federation, record: dict[str, Any]) -> str | None:
+    """Why the round just done ends the run, if it does."""
+    if not math.isfinite(record["train_loss"]):
+        return f"the training loss is {record['train_loss']}"
+    return None if federation.finite() else "the server's model is no longer finite"

@@ -1,7 +1,8 @@
 """The server-optimiser part: what the server makes of the clients' mean change before it takes a step.
 
-The mean change ‹d› = ‹w_i − w^t› stands for a negative gradient; the algorithm's own rate η_g multiplies what comes
-out of it.  Without this part the change is ‹d› itself: averaging.
+The mean change ‹d› = ‹w_i − w^t› stands for a negative gradient; ``lr`` is the optimiser's rate η_g.  Where the
+algorithm has a server rate too, that multiplies what comes out of here.  Without this part the change is ‹d› itself:
+averaging.
 """
 
 from __future__ import annotations
@@ -29,11 +30,13 @@ class ServerOptimizer(Protocol):
 
 @dataclass(frozen=True)
 class Momentum:
-    """v ← βv + ‹d›; the change is v (Hsu et al., 2019, FedAvgM).  No damping: a steady ‹d› becomes ‹d›/(1 − β)."""
+    """v ← βv + ‹d›; the change is η_g v (Hsu et al., 2019, FedAvgM).  No damping: a steady ‹d› becomes ‹d›/(1 − β)."""
 
     beta: float = 0.9
+    lr: float = 1.0
 
     def __post_init__(self) -> None:
+        _require(self.lr > 0, self, "a rate η_g above 0")
         _require(0 <= self.beta < 1, self, "β from 0 to below 1")
 
     def state(self, w: Tensor) -> dict[str, Tensor]:
@@ -41,34 +44,35 @@ class Momentum:
         return {"v": torch.zeros_like(w)}
 
     def step(self, delta: Tensor, state: dict[str, Tensor]) -> tuple[Tensor, dict[str, Tensor]]:
-        """v."""
+        """η_g v."""
         v = self.beta * state["v"] + delta
-        return v, {"v": v}
+        return self.lr * v, {"v": v}
 
 
 @dataclass(frozen=True)
 class Adam:
-    """m ← β1 m + (1 − β1)‹d›; v ← β2 v + (1 − β2)‹d›²; the change is m/(√v + τ) (Reddi et al., ICLR 2021, Algorithm 2).
+    """m ← β1 m + (1 − β1)‹d›; v ← β2 v + (1 − β2)‹d›²; the change is η_g m/(√v + τ).
 
-    m_0 = 0 and v_0 = τ²; neither is corrected for its start.
+    Reddi et al., ICLR 2021, Algorithm 2.  m_0 = 0 and v_0 = τ²; neither is corrected for its start.
     """
 
     beta1: float = 0.9
     beta2: float = 0.99
     tau: float = 0.001
+    lr: float = 0.1
 
     def __post_init__(self) -> None:
         _require(0 <= self.beta1 < 1 and 0 <= self.beta2 < 1, self, "β1 and β2 from 0 to below 1")
-        _require(self.tau > 0, self, "τ above 0")
+        _require(self.tau > 0 and self.lr > 0, self, "τ and a rate η_g above 0")
 
     def state(self, w: Tensor) -> dict[str, Tensor]:
         """m = 0, v = τ²."""
         return _moments(w, self.tau)
 
     def step(self, delta: Tensor, state: dict[str, Tensor]) -> tuple[Tensor, dict[str, Tensor]]:
-        """m/(√v + τ)."""
+        """η_g m/(√v + τ)."""
         v = self.beta2 * state["v"] + (1 - self.beta2) * delta**2
-        return _adapted(self.beta1, self.tau, delta, state["m"], v)
+        return _adapted(self, delta, state["m"], v)
 
 
 @dataclass(frozen=True)
@@ -77,18 +81,19 @@ class Adagrad:
 
     beta1: float = 0.0
     tau: float = 0.001
+    lr: float = 0.1
 
     def __post_init__(self) -> None:
         _require(0 <= self.beta1 < 1, self, "β1 from 0 to below 1")
-        _require(self.tau > 0, self, "τ above 0")
+        _require(self.tau > 0 and self.lr > 0, self, "τ and a rate η_g above 0")
 
     def state(self, w: Tensor) -> dict[str, Tensor]:
         """m = 0, v = τ²."""
         return _moments(w, self.tau)
 
     def step(self, delta: Tensor, state: dict[str, Tensor]) -> tuple[Tensor, dict[str, Tensor]]:
-        """m/(√v + τ)."""
-        return _adapted(self.beta1, self.tau, delta, state["m"], state["v"] + delta**2)
+        """η_g m/(√v + τ)."""
+        return _adapted(self, delta, state["m"], state["v"] + delta**2)
 
 
 @dataclass(frozen=True)
@@ -98,29 +103,30 @@ class Yogi:
     beta1: float = 0.9
     beta2: float = 0.99
     tau: float = 0.001
+    lr: float = 0.1
 
     def __post_init__(self) -> None:
         _require(0 <= self.beta1 < 1 and 0 <= self.beta2 < 1, self, "β1 and β2 from 0 to below 1")
-        _require(self.tau > 0, self, "τ above 0")
+        _require(self.tau > 0 and self.lr > 0, self, "τ and a rate η_g above 0")
 
     def state(self, w: Tensor) -> dict[str, Tensor]:
         """m = 0, v = τ²."""
         return _moments(w, self.tau)
 
     def step(self, delta: Tensor, state: dict[str, Tensor]) -> tuple[Tensor, dict[str, Tensor]]:
-        """m/(√v + τ); v cannot become negative: what is taken from it is less than v."""
+        """η_g m/(√v + τ); v cannot become negative: what is taken from it is less than v."""
         v, square = state["v"], delta**2
         v = v - (1 - self.beta2) * square * (v - square).sign()
-        return _adapted(self.beta1, self.tau, delta, state["m"], v)
+        return _adapted(self, delta, state["m"], v)
 
 
 def _moments(w: Tensor, tau: float) -> dict[str, Tensor]:
     return {"m": torch.zeros_like(w), "v": torch.full_like(w, tau**2)}
 
 
-def _adapted(beta1: float, tau: float, delta: Tensor, m: Tensor, v: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
-    m = beta1 * m + (1 - beta1) * delta
-    return m / (v.sqrt() + tau), {"m": m, "v": v}
+def _adapted(optimizer: Adam | Adagrad | Yogi, delta: Tensor, m: Tensor, v: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+    m = optimizer.beta1 * m + (1 - optimizer.beta1) * delta
+    return optimizer.lr * m / (v.sqrt() + optimizer.tau), {"m": m, "v": v}
 
 
 def _require(condition: bool, optimizer: Momentum | Adam | Adagrad | Yogi, rule: str) -> None:

@@ -12,6 +12,7 @@ from landscape.errors import FedscapeError
 from trainers.algorithm import Weighting
 from trainers.augmentation import Augmentation
 from trainers.batches import LastBatch
+from trainers.client_store import Where
 from trainers.local import ClipAt
 
 
@@ -79,6 +80,9 @@ class Settings:
     client_accuracy: int = 0
     """evaluate by client each so many rounds, and after the last: mean and deviation over the clients of the accuracy
     on each one's training data, and on the test data reweighted to its label ratios; 0: never"""
+    client_store: Where = "auto"
+    """what clients keep between rounds stays on the device, in host memory, or on disk in the run directory; auto: the
+    first of them where the states of all clients take less than a quarter of the free memory"""
     save_every: int = 10
     """keep the model as rounds/NNNNN.pt each so many rounds; 0: only the initial one"""
     save_clients: bool = False
@@ -121,6 +125,8 @@ class Settings:
         return asdict(self)
 
 
-FREE_ON_RESUME = ("rounds", "device", "data_dir", "eval_every", "client_accuracy", "save_every", "save_clients")
+FREE_ON_RESUME = (
+    "rounds", "device", "data_dir", "eval_every", "client_accuracy", "client_store", "save_every", "save_clients",
+)  # fmt: skip
 """Settings that may change between the parts of a run: they do not change what is computed in a round
 (another device changes it by rounding)."""

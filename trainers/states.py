@@ -6,7 +6,6 @@ import torch
 from torch import Tensor
 
 from trainers.algorithm import Mean, State, Weighting
-from trainers.client_store import ClientStore as ClientStore  # until its users import it from there
 
 
 class Aggregate:

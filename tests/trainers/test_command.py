@@ -25,10 +25,13 @@ def test_help_of_an_algorithm_shows_its_hyper_parameters_with_symbols_and_defaul
         main([name, "--help"])
     text = " ".join(capsys.readouterr().out.replace("│", " ").split())
     algorithm = ALGORITHMS.get(name)()
+    kinds = {float: "FLOAT", int: "INT", str: "{"}
     for field, default in algorithm.hyper_parameters().items():
-        assert f"--{field.replace('_', '-')} FLOAT" in text
+        assert f"--{field.replace('_', '-')} {kinds[type(default)]}" in text
         assert f"(default: {default})" in text
     assert any(symbol in text for symbol in ("η", "μ", "ρ"))
+    for option in ("ascent", "man", "swa", "mixup", "cutout", "server-optimizer"):
+        assert f"--{option} " in text, option
     for option in (
         "data", "data-dir", "model", "partition", "clients", "per-round", "rounds", "local-epochs", "batch-size", "lr",
         "lr-decay", "weight-decay", "augment", "seed", "device", "dtype", "out", "save-every", "resume",
@@ -53,13 +56,25 @@ def test_all_flags_of_the_issue_are_taken(tmp_path, capsys):
 
 def test_divergence_is_exit_code_three(tmp_path, capsys):
     assert run(lambda: main(["fedavg", "--lr", "1e20", "--quiet", "--out", str(tmp_path)])) == 3
-    assert "diverged in round" in capsys.readouterr().out
+    assert "fedavg diverged in round 1: the training loss is nan; the last good model is" in capsys.readouterr().out
+
+
+def test_list_and_report_are_commands_too(tmp_path, capsys):
+    assert run(lambda: main(["fedavg", "--rounds", "1", "--quiet", "--out", str(tmp_path / "mine")])) == 0
+    capsys.readouterr()
+    assert run(lambda: main(["report", str(tmp_path / "mine")])) == 0
+    assert capsys.readouterr().out.splitlines()[2].startswith("mine  ")
+    assert run(lambda: main(["list"])) == 0
+    assert "mofedsam" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
     ("line", "sentence"),
     [
         ("", "give an algorithm, one of fedavg, fedprox"),
+        ("reprot", "unknown algorithm 'reprot': did you mean 'report'?"),
+        ("list all", "Unrecognized options: all"),
+        ("feddc --variant offical", "invalid choice 'offical'"),
         ("fedsamm", "unknown algorithm 'fedsamm': did you mean 'fedsam'?"),
         ("fedsam --rho big", "Error parsing --rho: could not convert string to float: 'big'"),
         ("fedsam --rho -1", "FedSAM needs a radius ρ of 0 or more, not rho=-1.0"),

@@ -23,9 +23,9 @@ from trainers.algorithms.fedyogi import FedYogi
 from trainers.algorithms.mimelite import MimeLite
 from trainers.algorithms.mofedsam import MoFedSAM
 from trainers.ascent import GSAM
+from trainers.client_store import ClientStore
 from trainers.execution import SequentialExecutor
 from trainers.local import LocalWork, local_step
-from trainers.states import ClientStore
 
 EPOCHS = SETTINGS["local_epochs"]
 EXACT = 1e-11

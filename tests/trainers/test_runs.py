@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
@@ -13,7 +14,8 @@ import torch
 
 import trainers.run
 from landscape import Checkpoint, FedscapeError, Landscape
-from trainers import FedAvg, FedSAM, Scaffold, Settings, train
+from trainers import ALGORITHMS, Centralised, FedAvg, FedSAM, FedSMOO, Settings, train
+from trainers.report import read_runs, report
 
 SHORT = {"clients": 6, "per_round": 2, "rounds": 6, "save_every": 2, "device": "cpu", "local_epochs": 1}
 
@@ -23,26 +25,29 @@ def parameters(run):
     return torch.cat([p.reshape(-1) for p in checkpoint.parameters.values()])
 
 
+def numbers(run):
+    """What a run recorded, but for its times."""
+    return [{name: value for name, value in r.items() if not name.startswith("seconds")} for r in run.metrics]
+
+
 def test_directory_holds_what_it_promises(tmp_path):
     run = train(FedSAM(0.1), Settings(**SHORT), out=tmp_path / "run")
     assert run.status == "finished"
     names = {p.name for p in run.path.iterdir()}
-    assert names == {"config.json", "metrics.jsonl", "ckpt.pt", "rounds", "state.pt", "partition.npz"}
+    assert names == {"config.json", "metrics.jsonl", "ckpt.pt", "rounds", "state.pt", "partition.npz", "result.json"}
+    assert json.loads((run.path / "result.json").read_text()) == {"status": "finished", "round": 6, "reason": None}
     assert sorted(p.name for p in (run.path / "rounds").iterdir()) == [f"{n:05d}.pt" for n in (0, 2, 4, 6)]
     records = [json.loads(line) for line in (run.path / "metrics.jsonl").read_text().splitlines()]
     assert [r["round"] for r in records] == [1, 2, 3, 4, 5, 6]
     wanted = {
-        "round",
-        "train_loss",
-        "test_loss",
-        "test_accuracy",
-        "clients",
-        "drift",
-        "seconds",
-        "bytes_up",
-        "bytes_down",
-    }
-    assert all(wanted <= r.keys() and len(r["clients"]) == 2 for r in records)
+        "round", "lr", "train_loss", "test_loss", "test_accuracy", "clients", "drift", "bytes_up", "bytes_down",
+        "seconds", "seconds_local", "seconds_aggregation", "seconds_evaluation",
+    }  # fmt: skip
+    assert all(wanted == r.keys() and len(r["clients"]) == 2 for r in records)
+    for r in records:
+        parts = [r[f"seconds_{part}"] for part in ("local", "aggregation", "evaluation")]
+        assert min(parts) > 0
+        assert sum(parts) <= r["seconds"]
     with np.load(run.path / "partition.npz") as arrays:
         assert sorted(arrays) == [f"client_{i:05d}" for i in range(6)]
         assert sorted(np.concatenate([arrays[name] for name in arrays])) == list(range(1442))
@@ -86,47 +91,75 @@ def test_batch_order_does_not_hang_on_the_global_generator(tmp_path):
     assert torch.equal(parameters(a), parameters(b))
 
 
-@pytest.mark.parametrize("algorithm", [FedAvg(), Scaffold()], ids=["fedavg", "scaffold"])
-def test_more_rounds_later_equal_all_rounds_at_once(algorithm, tmp_path):
-    whole = train(algorithm, Settings(**SHORT), out=tmp_path / "whole")
-    train(algorithm, Settings(**{**SHORT, "rounds": 3}), out=tmp_path / "parts")
-    parts = train(algorithm, Settings(**SHORT), out=tmp_path / "parts", resume=True)
+@pytest.mark.parametrize("name", list(ALGORITHMS))
+def test_more_rounds_later_equal_all_rounds_at_once(name, tmp_path):
+    algorithm, settings = ALGORITHMS.get(name)(), {**SHORT, "rounds": 4}
+    whole = train(algorithm, Settings(**settings), out=tmp_path / "whole")
+    train(algorithm, Settings(**{**settings, "rounds": 2}), out=tmp_path / "parts")
+    parts = train(algorithm, Settings(**settings), out=tmp_path / "parts", resume=True)
     assert torch.equal(parameters(whole.path), parameters(parts.path))
-    strip = [{k: v for k, v in r.items() if k != "seconds"} for r in whole.metrics]
-    assert [{k: v for k, v in r.items() if k != "seconds"} for r in parts.metrics] == strip
+    assert numbers(parts) == numbers(whole)
 
 
-COMMAND = [
-    sys.executable, "-m", "trainers", "scaffold", "--clients", "10", "--rounds", "60", "--local-epochs", "4",
-    "--save-every", "7", "--device", "cpu", "--quiet", "--resume", "--out",
-]  # fmt: skip
+def test_client_states_on_disk_are_those_in_memory_and_a_run_may_move_between_the_two(tmp_path):
+    settings = Settings(**SHORT, evaluated_model="all-clients-mean")
+    host = train(FedSMOO(), replace(settings, client_store="host"), out=tmp_path / "host")
+    train(FedSMOO(), replace(settings, client_store="disk", rounds=3), out=tmp_path / "disk")
+    assert list((tmp_path / "disk" / "clients").iterdir())
+    assert list((tmp_path / "disk" / "latest").iterdir())
+    disk = train(FedSMOO(), replace(settings, client_store="disk", rounds=5), out=tmp_path / "disk", resume=True)
+    moved = train(FedSMOO(), replace(settings, client_store="host"), out=tmp_path / "disk", resume=True)
+    assert numbers(moved) == numbers(host)
+    assert len(disk.metrics) == 5
+    assert torch.equal(parameters(moved.path), parameters(host.path))
+    assert not any(file.suffix == ".pt" for file in (tmp_path / "disk" / "clients").iterdir())
 
 
-def test_killed_at_any_moment_a_run_resumes_to_the_same_parameters(tmp_path):
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    subprocess.run([*COMMAND, str(tmp_path / "whole")], check=True, capture_output=True, env=environment)
+def command(*words):
+    return [
+        sys.executable, "-m", "trainers", *words, "--clients", "10", "--save-every", "7", "--device", "cpu", "--quiet",
+        "--resume", "--out",
+    ]  # fmt: skip
+
+
+PARTS = "--client-store disk --mixup --man 0.1 --swa --swa-start 0.3 --swa-cycle 5 --evaluated-model all-clients-mean"
+
+
+@pytest.mark.parametrize(
+    ("words", "rounds"),
+    [
+        pytest.param(["scaffold", "--local-epochs", "4"], 60, id="plain"),
+        pytest.param(["fedsmoo", *PARTS.split()], 30, id="parts", marks=pytest.mark.slow),
+    ],
+)
+def test_killed_at_any_moment_a_run_resumes_to_the_same_parameters(words, rounds, tmp_path):
+    environment, line = {**os.environ, "OMP_NUM_THREADS": "1"}, command(*words, "--rounds", str(rounds))
+    subprocess.run([*line, str(tmp_path / "whole")], check=True, capture_output=True, env=environment)
     killed, kills = tmp_path / "killed", 0
-    for rounds_before_kill in (0, 9, 25, 44):
+    for share in (0, 0.15, 0.4, 0.7):
         process = subprocess.Popen(
-            [*COMMAND, str(killed)], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, env=environment
+            [*line, str(killed)], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, env=environment
         )
         deadline = time.monotonic() + 60
         while process.poll() is None and time.monotonic() < deadline:
             metrics = killed / "metrics.jsonl"
-            if metrics.exists() and metrics.read_bytes().count(b"\n") > rounds_before_kill:
+            if metrics.exists() and metrics.read_bytes().count(b"\n") > share * rounds:
                 process.send_signal(signal.SIGKILL)
                 break
             time.sleep(0.002)
         kills += process.wait() == -signal.SIGKILL
     assert kills >= 2, "the run must have been killed in its middle for this to prove anything"
     with (killed / "metrics.jsonl").open("a") as file:
-        file.write('{"round": 45, "train_lo')  # a line that a kill cut short
-    subprocess.run([*COMMAND, str(killed)], check=True, capture_output=True, env=environment)
+        file.write('{"round": 27, "train_lo')  # a line that a kill cut short
+    subprocess.run([*line, str(killed)], check=True, capture_output=True, env=environment)
     assert torch.equal(parameters(tmp_path / "whole"), parameters(killed))
-    rounds = [json.loads(line)["round"] for line in (killed / "metrics.jsonl").read_text().splitlines()]
-    assert rounds == list(range(1, 61))
+    records = [json.loads(line) for line in (killed / "metrics.jsonl").read_text().splitlines()]
+    assert [record["round"] for record in records] == list(range(1, rounds + 1))
     for file in (tmp_path / "whole" / "rounds").iterdir():
         assert Checkpoint.load(file).digest() == Checkpoint.load(killed / "rounds" / file.name).digest()
+    if "--swa" in words:
+        means = [Checkpoint.load(run / "swa.pt").digest() for run in (tmp_path / "whole", killed)]
+        assert means[0] == means[1]
 
 
 def test_a_run_is_not_overwritten_without_resume(tmp_path):
@@ -151,10 +184,95 @@ def test_another_run_is_not_resumed(algorithm, changes, sentence, tmp_path):
         train(algorithm, Settings(**{**SHORT, **changes}), out=tmp_path, resume=True)
 
 
-def test_divergence_keeps_the_last_good_model(tmp_path):
-    run = train(FedAvg(), Settings(**{**SHORT, "lr": 1e20, "rounds": 20}), out=tmp_path)
-    assert run.status == "diverged"
-    assert Checkpoint.verify(run.checkpoint).round == len(run.metrics)
+def test_a_run_of_another_version_is_not_resumed(tmp_path):
+    train(FedAvg(), Settings(**{**SHORT, "rounds": 1}), out=tmp_path)
+    config = json.loads((tmp_path / "config.json").read_text())
+    del config["parts"], config["settings"]["sampling"]
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    state = torch.load(tmp_path / "state.pt", weights_only=True)
+    del state["averaged"], state["optimizer"]
+    torch.save(state, tmp_path / "state.pt")
+    with pytest.raises(FedscapeError, match=r"of another version of Fedscape \(it has no optimizer, averaged\)"):
+        train(FedAvg(), Settings(**SHORT), out=tmp_path, resume=True)
+
+
+def poisoned(spoil, number=3):
+    """FedAvg whose round ``number`` ends badly."""
+
+    @dataclass(frozen=True)
+    class Poisoned(FedAvg):
+        def server_step(self, server, mean, round):
+            super().server_step(server, mean, round)
+            if round.number == number:
+                server.w = spoil(server.w)
+
+    return Poisoned()
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "changes", "reason"),
+    [
+        (FedAvg(), {"lr": 1e20}, "the training loss is nan"),
+        (poisoned(lambda w: w / 0), {}, "the server's model is no longer finite"),
+        (poisoned(lambda w: torch.where(torch.arange(len(w)) == 5, torch.nan, w)), {}, "no longer finite"),
+        (poisoned(lambda w: 1e30 * w), {}, "the training loss is nan"),
+    ],
+    ids=["rate", "infinite", "one coordinate", "huge"],
+)
+def test_divergence_ends_the_run_and_keeps_the_last_good_model(algorithm, changes, reason, tmp_path):
+    run = train(algorithm, Settings(**{**SHORT, "rounds": 20, **changes}), out=tmp_path / "run")
+    last = len(run.metrics)
+    assert (run.status, last < 20) == ("diverged", True)
+    assert reason in run.reason
+    assert json.loads((run.path / "result.json").read_text()) == {
+        "status": "diverged", "round": last + 1, "reason": run.reason,
+    }  # fmt: skip
+    checkpoint = Checkpoint.verify(run.checkpoint)
+    assert checkpoint.round == last
+    assert parameters(run.path).isfinite().all()
+    for name in ("test_loss", "test_accuracy"):
+        assert checkpoint.metrics.get(name) == (run.metrics[-1][name] if last else None)
+    assert row_of(run)["status"] == f"diverged in round {last + 1}"
+
+
+def row_of(run):
+    table = report(read_runs([run.path]))
+    return dict(zip(table.columns, table.rows[0], strict=True))
+
+
+def test_the_last_good_model_has_its_own_batch_statistics(tmp_path):
+    settings = Settings(**SHORT, model="tests.trainers.user_code:normalised")
+    plain = train(FedAvg(), replace(settings, rounds=2), out=tmp_path / "plain")
+    run = train(poisoned(lambda w: w * torch.nan), settings, out=tmp_path / "run")
+    good, bad = Checkpoint.load(plain.checkpoint), Checkpoint.load(run.checkpoint)
+    assert bad.round == 2
+    assert good.buffers.keys() == bad.buffers.keys()
+    assert all(torch.equal(good.buffers[name], bad.buffers[name]) for name in good.buffers)
+
+
+def test_resuming_forgets_how_the_run_had_ended(tmp_path, monkeypatch):
+    train(FedAvg(), Settings(**{**SHORT, "rounds": 2}), out=tmp_path)
+    seen = []
+    plain = trainers.run.RunDirectory.append
+    monkeypatch.setattr(
+        trainers.run.RunDirectory,
+        "append",
+        lambda self, record: (seen.append((self.path / "result.json").exists()), plain(self, record)),
+    )
+    train(FedAvg(), Settings(**{**SHORT, "rounds": 4}), out=tmp_path, resume=True)
+    assert seen == [False, False]
+    assert json.loads((tmp_path / "result.json").read_text())["round"] == 4
+
+
+def test_centralised_records_what_it_used_and_sends_nothing(tmp_path):
+    run = train(Centralised(), Settings(**SHORT), out=tmp_path)
+    settings = json.loads((tmp_path / "config.json").read_text())["settings"]
+    assert (settings["clients"], settings["per_round"], settings["partition"]) == (1, 1, "iid")
+    assert Checkpoint.load(run.checkpoint).algorithm["training"]["clients"] == 1
+    assert [(r["clients"], r["bytes_down"], r["bytes_up"]) for r in run.metrics] == [([0], 0, 0)] * 6
+    with np.load(tmp_path / "partition.npz") as arrays:
+        assert len(arrays["client_00000"]) == 1442
+    assert train(Centralised(), Settings(**{**SHORT, "rounds": 7}), out=tmp_path, resume=True).status == "finished"
 
 
 def test_saving_a_costly_state_is_rationed_and_loses_nothing(tmp_path, monkeypatch):

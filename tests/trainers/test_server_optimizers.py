@@ -1,6 +1,7 @@
 """Server optimisers against torch.optim, where it has them, and against the paper coordinate by coordinate."""
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -28,11 +29,12 @@ def start():
 
 
 def trajectory(optimizer):
+    optimizer = replace(optimizer, lr=RATE)
     w, points = start(), []
     state = optimizer.state(w)
     for delta in changes():
         change, state = optimizer.step(delta, state)
-        w = w + RATE * change
+        w = w + change
         points.append(w)
     return torch.stack(points)
 
@@ -145,6 +147,8 @@ def test_a_step_changes_nothing_in_place(optimizer):
         lambda: Yogi(1.0, 0.9, 0.1),
         lambda: Yogi(0.9, -0.1, 0.1),
         lambda: Yogi(0.9, 0.9, -1.0),
+        lambda: Momentum(0.9, 0.0),
+        lambda: Adam(lr=-1.0),
     ],
 )
 def test_parameters_that_make_no_sense_are_refused(bad):

@@ -1,19 +1,37 @@
-"""The algorithms by name: one file and one line here each."""
+"""The algorithms by name: one file each, its import and its place in the table below."""
 
 from landscape.registry import Registry
 from trainers.algorithm import Algorithm
+from trainers.algorithms.adabest import AdaBest
+from trainers.algorithms.centralised import Centralised
+from trainers.algorithms.fedadagrad import FedAdagrad
+from trainers.algorithms.fedadam import FedAdam
 from trainers.algorithms.fedasam import FedASAM
 from trainers.algorithms.fedavg import FedAvg
+from trainers.algorithms.fedavgm import FedAvgM
+from trainers.algorithms.fedcm import FedCM
+from trainers.algorithms.feddc import FedDC
+from trainers.algorithms.feddyn import FedDyn
+from trainers.algorithms.fedgamma import FedGAMMA
+from trainers.algorithms.fedgloss import FedGloSS
+from trainers.algorithms.fedgsam import FedGSAM
+from trainers.algorithms.fedlesam import FedLESAM
 from trainers.algorithms.fedprox import FedProx
+from trainers.algorithms.fedrobust import FedRobust
 from trainers.algorithms.fedsam import FedSAM
+from trainers.algorithms.fedsmoo import FedSMOO
+from trainers.algorithms.fedspeed import FedSpeed
+from trainers.algorithms.fedyogi import FedYogi
+from trainers.algorithms.mimelite import MimeLite
+from trainers.algorithms.mofedsam import MoFedSAM
 from trainers.algorithms.scaffold import Scaffold
 
 ALGORITHMS: Registry[type[Algorithm]] = Registry("algorithm")
-ALGORITHMS.register("fedavg")(FedAvg)
-ALGORITHMS.register("fedprox")(FedProx)
-ALGORITHMS.register("fedsam")(FedSAM)
-ALGORITHMS.register("fedasam")(FedASAM)
-ALGORITHMS.register("scaffold")(Scaffold)
+for _kind in (
+    FedAvg, FedProx, FedAvgM, FedAdam, FedAdagrad, FedYogi, Scaffold, FedDyn, FedDC, FedSpeed, FedCM, MimeLite,
+    FedRobust, FedSAM, FedGSAM, FedASAM, MoFedSAM, FedSMOO, AdaBest, FedGAMMA, FedLESAM, FedGloSS, Centralised,
+):  # fmt: skip
+    ALGORITHMS.register(_kind.__name__.lower())(_kind)
 
 
 def algorithm_name(algorithm: Algorithm) -> str:
@@ -22,6 +40,3 @@ def algorithm_name(algorithm: Algorithm) -> str:
         if type(algorithm) is kind:
             return name
     return f"{type(algorithm).__module__}:{type(algorithm).__qualname__}"
-
-
-__all__ = ["ALGORITHMS", "FedASAM", "FedAvg", "FedProx", "FedSAM", "Scaffold", "algorithm_name"]

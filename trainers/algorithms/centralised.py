@@ -13,7 +13,7 @@ class Centralised(Algorithm):
 
     Client: w ← w − η g, over the pooled data.  Server: w ← w_1, so that a round is ``local_epochs`` epochs.
     The rate decays after each round, and SWA counts rounds, as in federated runs.
-    Traffic per sampled client: none (the model passed between server and client in a round is the same one).
+    Traffic per sampled client: none; 0 bytes are recorded.
     """
 
     paper = "Caldarola et al., ECCV 2022, Table 5 (the centralised reference)"

@@ -2,12 +2,12 @@
 
 from dataclasses import dataclass
 
-from trainers.algorithms.fedavg import FedAvg
+from trainers.algorithm import Algorithm
 from trainers.server_optimizers import Adagrad
 
 
 @dataclass(frozen=True)
-class FedAdagrad(FedAvg):
+class FedAdagrad(Algorithm):
     """FedAvg whose server takes Adagrad steps along the mean changes.
 
     Client: w ← w − η g.
@@ -27,10 +27,9 @@ class FedAdagrad(FedAvg):
     """τ, the degree of adaptivity: small adapts each coordinate, large only scales"""
 
     def __post_init__(self) -> None:
-        super().__post_init__()
         self.server_optimizer  # noqa: B018 - refuses what makes no sense
 
     @property
     def server_optimizer(self) -> Adagrad:
         """The Adagrad part."""
-        return Adagrad(self.beta1, self.tau)
+        return Adagrad(self.beta1, self.tau, self.server_lr)

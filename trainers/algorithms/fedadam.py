@@ -2,12 +2,12 @@
 
 from dataclasses import dataclass
 
-from trainers.algorithms.fedavg import FedAvg
+from trainers.algorithm import Algorithm
 from trainers.server_optimizers import Adam
 
 
 @dataclass(frozen=True)
-class FedAdam(FedAvg):
+class FedAdam(Algorithm):
     """FedAvg whose server takes Adam steps along the mean changes.
 
     Client: w ← w − η g.
@@ -29,10 +29,9 @@ class FedAdam(FedAvg):
     """τ, the degree of adaptivity: small adapts each coordinate, large only scales"""
 
     def __post_init__(self) -> None:
-        super().__post_init__()
         self.server_optimizer  # noqa: B018 - refuses what makes no sense
 
     @property
     def server_optimizer(self) -> Adam:
         """The Adam part."""
-        return Adam(self.beta1, self.beta2, self.tau)
+        return Adam(self.beta1, self.beta2, self.tau, self.server_lr)

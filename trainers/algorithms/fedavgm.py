@@ -2,12 +2,12 @@
 
 from dataclasses import dataclass
 
-from trainers.algorithms.fedavg import FedAvg
+from trainers.algorithm import Algorithm
 from trainers.server_optimizers import Momentum
 
 
 @dataclass(frozen=True)
-class FedAvgM(FedAvg):
+class FedAvgM(Algorithm):
     """FedAvg whose server accumulates the mean changes.
 
     Client: w ← w − η g.  Server: v ← βv + ‹d›; w ← w + η_g v.
@@ -16,14 +16,15 @@ class FedAvgM(FedAvg):
 
     paper = "Hsu et al., 2019 (arXiv 1909.06335), FedAvgM"
 
+    server_lr: float = 1.0
+    """η_g, the server's rate; 1 is Hsu et al.'s"""
     beta: float = 0.9
     """β, the server's momentum; 0 is FedAvg"""
 
     def __post_init__(self) -> None:
-        super().__post_init__()
         self.server_optimizer  # noqa: B018 - refuses what makes no sense
 
     @property
     def server_optimizer(self) -> Momentum:
         """The momentum part."""
-        return Momentum(self.beta)
+        return Momentum(self.beta, self.server_lr)

@@ -1,0 +1,136 @@
+"""Parts on the command line: what is taken, what is refused and why."""
+
+import json
+
+import pytest
+
+from landscape import FedscapeError
+from landscape.command import run
+from trainers import (
+    ALGORITHMS,
+    ASAM,
+    GSAM,
+    MAN,
+    SAM,
+    SWA,
+    Adagrad,
+    Adam,
+    FedASAM,
+    FedGSAM,
+    FedSAM,
+    Momentum,
+    Parts,
+    Yogi,
+)
+from trainers.__main__ import main, read
+
+
+def parts(line):
+    return read(line.split()).parts
+
+
+def test_no_flags_are_no_parts():
+    for name in ALGORITHMS:
+        assert parts(name) == Parts()
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("--ascent sam", Parts(ascent=FedSAM().ascent)),
+        ("--ascent asam", Parts(ascent=FedASAM().ascent)),
+        ("--ascent gsam", Parts(ascent=FedGSAM().ascent)),
+        ("--ascent sam --rho 0.3", Parts(ascent=SAM(0.3))),
+        ("--ascent asam --rho 0.3 --eta 0.4", Parts(ascent=ASAM(0.3, 0.4))),
+        ("--ascent gsam --rho 0.3 --gsam-alpha 0.4", Parts(ascent=GSAM(0.3, 0.4))),
+        ("--man 0.15", Parts(man=MAN(0.15))),
+        ("--man 0.15 --man-variant half --man-layers 1 3*", Parts(man=MAN(0.15, ("1", "3*"), half=True))),
+        ("--swa", Parts(swa=SWA())),
+        ("--swa --swa-start 0.5 --swa-cycle 3 --swa-lr 0.01", Parts(swa=SWA(0.5, 3, 0.01))),
+        ("--mixup", Parts(mixup=True)),
+        ("--cutout", Parts(cutout=16)),
+        ("--cutout --cutout-size 4", Parts(cutout=4)),
+        ("--server-optimizer momentum", Parts(server_optimizer=Momentum())),
+        ("--server-optimizer momentum --server-beta 0.5", Parts(server_optimizer=Momentum(0.5))),
+        ("--server-optimizer adam", Parts(server_optimizer=Adam())),
+        (
+            "--server-optimizer yogi --server-beta1 0.1 --server-beta2 0.2 --server-tau 0.3 --server-optimizer-lr 0.4",
+            Parts(server_optimizer=Yogi(0.1, 0.2, 0.3, 0.4)),
+        ),
+        ("--server-optimizer adagrad --server-tau 0.3", Parts(server_optimizer=Adagrad(tau=0.3))),
+    ],
+)
+def test_flags_are_the_fields_of_the_parts(line, expected):
+    assert parts(f"scaffold {line}") == expected
+
+
+@pytest.mark.parametrize("name", ["fedsam", "fedasam", "fedgsam", "mofedsam", "fedgamma", "fedspeed", "fedlesam"])
+def test_a_flag_that_an_algorithm_has_too_is_the_algorithms(name):
+    command = read([name, "--rho", "0.123"])
+    assert command.algorithm.rho == 0.123
+    assert command.parts == Parts()
+
+
+def test_the_line_of_the_issue(tmp_path):
+    line = "scaffold --ascent asam --rho 0.7 --eta 0.2 --man 0.15 --swa --mixup --swa-cycle 2 --rounds 8 --quiet --out"
+    assert run(lambda: main([*line.split(), str(tmp_path)])) == 0
+    assert json.loads((tmp_path / "config.json").read_text())["parts"] == {
+        "ascent": {"name": "asam", "rho": 0.7, "eta": 0.2},
+        "man": {"name": "man", "zeta": 0.15, "layers": ["*"], "half": False},
+        "swa": {"name": "swa", "start": 0.75, "cycle": 2, "lr": 0.0001},
+        "mixup": True,
+    }
+    assert (tmp_path / "swa.pt").exists()
+
+
+@pytest.mark.parametrize(
+    ("line", "sentence"),
+    [
+        ("fedavg --rho 0.7", "--rho is an option of --ascent: give that too"),
+        ("fedavg --swa-cycle 5", "--swa-cycle is an option of --swa: give that too"),
+        ("fedavg --man-layers x", "--man-layers is an option of --man ZETA: give that too"),
+        ("fedavg --man-variant half", "--man-variant is an option of --man ZETA: give that too"),
+        ("fedavg --cutout-size 4", "--cutout-size is an option of --cutout: give that too"),
+        ("fedavg --server-beta 0.5", "--server-beta is an option of --server-optimizer: give that too"),
+        ("fedavg --ascent sam --eta 0.2", "--eta is no option of --ascent sam"),
+        ("fedavg --ascent asam --gsam-alpha 0.2", "--gsam-alpha is no option of --ascent asam"),
+        ("fedavg --server-optimizer adam --server-beta 0.5", "--server-beta is no option of --server-optimizer adam"),
+        ("fedavg --ascent sgd", "invalid choice 'sgd'"),
+        ("fedavg --ascent sam --rho -1", "SAM needs a radius ρ of 0 or more, not rho=-1.0"),
+        ("fedavg --ascent asam --eta nan", "ASAM needs ρ and η of 0 or more"),
+        ("fedavg --ascent gsam --gsam-alpha -1", "GSAM needs ρ and α of 0 or more"),
+        ("fedavg --man -1", "MAN's ζ is -1.0: it must be 0 or more"),
+        ("fedavg --cutout --cutout-size 0", "--cutout-size is 0: give at least 1"),
+        ("fedavg --swa --swa-start 1", "SWA needs a start from 0 to below 1"),
+        ("fedavg --server-optimizer adam --server-tau 0", "Adam needs τ and a rate η_g above 0"),
+    ],
+)
+def test_options_without_their_part_and_numbers_without_sense_are_refused(line, sentence):
+    with pytest.raises(FedscapeError) as error:
+        read(line.split())
+    assert sentence in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("line", "sentence"),
+    [
+        ("fedsam --ascent asam --rho 0.7 --eta 0.2", "FedSAM has its own ascent (SAM): two make no sense"),
+        ("fedasam --ascent sam", "FedASAM has its own ascent (ASAM): two make no sense"),
+        ("fedgamma --ascent sam", "FedGAMMA has its own ascent (SAM)"),
+        ("fedsmoo --ascent sam --rho 0.1", "FedSMOO cannot be combined with --ascent: FedSMOO perturbs its own way"),
+        ("fedlesam --ascent sam", "FedLESAM cannot be combined with --ascent: FedLESAM perturbs along"),
+        ("fedavgm --server-optimizer adam", "FedAvgM has its own server optimizer (Momentum)"),
+        ("feddyn --server-optimizer momentum", "FedDyn cannot be combined with --server-optimizer: its server step"),
+        ("centralised --server-optimizer adam", "Centralised cannot be combined with --server-optimizer: with one"),
+        ("fedavg --man 0.1 --model tests.trainers.user_code:tiny", "the model has no activation that MAN could"),
+        ("fedavg --man 0.1 --man-layers nothing", "no layer with an activation matches 'nothing': there are 1, 3"),
+        ("fedavg --swa --rounds 5", "so SWA would average nothing"),
+        ("fedavg --cutout", "a cutout square of 16 pixels would hide whole images of 8 × 8"),
+    ],
+)
+def test_combinations_that_make_no_sense_are_refused_with_the_reason(line, sentence, tmp_path, capsys):
+    assert run(lambda: main([*line.split(), "--quiet", "--out", str(tmp_path / "run")])) == 2
+    error = capsys.readouterr().err
+    assert sentence in error
+    assert error.count("\n") == 1
+    assert not (tmp_path / "run").exists()
