@@ -118,6 +118,27 @@ def test_parameters_do_not_hang_on_the_mode():
     assert torch.equal(averaged.server.w, silo.server.w)
 
 
+@pytest.mark.parametrize("mode", ["average", "silo"])
+def test_cumulative_ones_start_anew_with_each_client(mode):
+    """momentum=None: a plain mean over the batches since they were loaded, whoever worked before."""
+
+    def cumulative():
+        module = net()
+        module[1].momentum = module[4].momentum = None
+        return module
+
+    ours = federation(FedAvg(), module=cumulative(), split=SPLIT, **{**USUAL, "per_round": 6}, batchnorm=mode)
+    w, b = ours.server.w, ours.statistics
+    ours.step()
+    own = [statistics(trained(put(cumulative(), w, b), client, 1, 0.0)) for client in range(6)]
+    if mode == "average":
+        expected = weighted(own, [len(mine) for mine in SPLIT.clients])
+        torch.testing.assert_close(ours.statistics, expected, rtol=1e-10, atol=1e-12)
+    else:
+        kept = [ours.store.fetch(client).batchnorm for client in range(6)]
+        torch.testing.assert_close(torch.stack(kept), torch.stack(own), rtol=1e-10, atol=1e-12)
+
+
 def test_only_averaged_ones_are_sent():
     size = net()
     d, b = 8 * len(parameters(size)), 8 * len(statistics(size))
