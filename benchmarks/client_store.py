@@ -1,48 +1,48 @@
-"""Memory and time of the client states of a large federation, by where they are kept.
+"""Peak memory of a large federation by where its clients' states are kept.
 
-    python benchmarks/client_store.py --folder /tmp/states   # 1,000 clients of FedSMOO on lenet_fed, on disk
+    python benchmarks/client_store.py --folder /tmp      # 1,000 clients of FedSMOO on lenet_fed, states on disk
     python benchmarks/client_store.py --where host --clients 200
 
-Every client's state is changed once a round, which is more than sampling does; what is read back is checked.
-On disk the files take clients × size twice, and are removed at the end.
+A real run on random images in which every client takes part in every round, so that all states are written, read back
+and written again.  On disk the files take clients × size twice, and are removed at the end.
 """
 
 from __future__ import annotations
 
 import json
-import os
 import resource
-import shutil
 import tempfile
-import time
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 import torch
 import tyro
 
-from landscape import FedscapeError
 from landscape.files import write_json
-from trainers import State
-from trainers.client_store import ClientStore, Where
+from trainers import ALGORITHMS, train
+from trainers import Settings as RunSettings
+from trainers.client_store import Where
 
 
 @dataclass(frozen=True)
 class Settings:
-    """What is kept."""
+    """What is run."""
 
+    algorithm: str = "fedsmoo"
+    """with its default hyper-parameters; FedSMOO's clients keep two vectors"""
+    model: str = "lenet_fed"
+    """797,962 parameters"""
     clients: int = 1000
-    """N, number of clients"""
-    vectors: int = 2
-    """vectors a client keeps: 2 for FedSMOO"""
-    parameters: int = 797_962
-    """their length: 797,962 for lenet_fed with 10 classes"""
+    """N, number of clients, all sampled in each round"""
+    images: int = 10
+    """3x32x32 images a client holds: one local step"""
     rounds: int = 2
-    """times that every client's state is changed"""
+    """communication rounds"""
     where: Where = "disk"
     """auto, device, host or disk"""
     folder: Path | None = None
-    """for the files of disk, in a new folder in it; the system's folder for temporary files unless given"""
+    """for the run, in a new folder in it; the system's folder for temporary files unless given"""
     json: Path | None = None
     """write the figures there"""
 
@@ -53,52 +53,50 @@ def peak_mb() -> float:
 
 
 def measure(settings: Settings, folder: Path) -> dict[str, object]:
-    """Change all states in each round, and time it."""
-    names = [f"v{i}" for i in range(settings.vectors)]
-    store = ClientStore(
-        lambda: {name: torch.zeros(settings.parameters) for name in names},
-        torch.device("cpu"),
-        where=settings.where,
-        folder=folder,
-        clients=settings.clients,
+    """Run, and say what it took."""
+    random = np.random.default_rng(0)
+    n = settings.clients * settings.images
+    images = {"x_train": random.integers(0, 256, (n, 3, 32, 32), np.uint8), "y_train": np.arange(n) % 10}
+    np.savez(folder / "data.npz", **images, x_test=images["x_train"][:100], y_test=images["y_train"][:100])
+    before = peak_mb()
+    run = train(
+        ALGORITHMS.get(settings.algorithm)(),
+        RunSettings(
+            data=str(folder / "data.npz"),
+            model=settings.model,
+            partition="iid",
+            clients=settings.clients,
+            per_round=settings.clients,
+            rounds=settings.rounds,
+            local_epochs=1,
+            batch_size="full",
+            lr=0.01,
+            eval_every=0,
+            save_every=0,
+            client_store=settings.where,
+            device="cpu",
+        ),
+        out=folder / "run",
+        progress=True,
     )
-    print(store.describe(), flush=True)
-    before, fetching, putting = peak_mb(), 0.0, 0.0
-    for round in range(1, settings.rounds + 1):
-        for client in range(settings.clients):
-            start = time.perf_counter()
-            state = store.fetch(client)
-            if any(float(getattr(state, name)[-1]) != client * (round - 1) for name in names):
-                raise FedscapeError(f"the state of client {client} is not what was put")
-            read = time.perf_counter()
-            new = State(**{name: getattr(state, name) + client for name in names})
-            changed = time.perf_counter()
-            store.put(client, new)
-            fetching, putting = fetching + read - start, putting + time.perf_counter() - changed
-        store.export()
-        store.settle()
-    done = settings.clients * settings.rounds
-    on_disk = sum(os.stat(file).st_size for file in folder.iterdir())
+    states = [file.stat().st_size for file in (run.path / "clients").glob("*.pt")]
     return {
-        "where": store.where,
-        "states_MB": settings.clients * settings.vectors * settings.parameters * 4 / 1e6,
+        "status": run.status,
         "peak_memory_MB": peak_mb(),
-        "memory_added_MB": peak_mb() - before,
-        "expected_MB": store.peak_memory / 1e6,
-        "disk_MB": on_disk / 1e6,
-        "fetch_ms": 1000 * fetching / done,
-        "put_ms": 1000 * putting / done,
+        "before_the_run_MB": before,
+        "states_on_disk": len(states),
+        "states_on_disk_MB": sum(states) / 1e6,
+        "seconds_per_round": [record["seconds"] for record in run.metrics],
+        "of_which_local": [record["seconds_local"] for record in run.metrics],
+        "of_which_aggregation": [record["seconds_aggregation"] for record in run.metrics],
     }
 
 
 def main(settings: Settings) -> None:
     """Measure in a folder of its own, which is removed."""
     torch.set_num_threads(1)
-    folder = Path(tempfile.mkdtemp(prefix="client-states-", dir=settings.folder))
-    try:
-        figures = measure(settings, folder)
-    finally:
-        shutil.rmtree(folder)
+    with tempfile.TemporaryDirectory(prefix="client-store-", dir=settings.folder) as folder:
+        figures = measure(settings, Path(folder))
     print(json.dumps(figures, indent=2))
     if settings.json is not None:
         write_json(settings.json, figures)

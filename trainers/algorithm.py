@@ -7,12 +7,12 @@ from dataclasses import asdict, dataclass
 from types import SimpleNamespace
 from typing import Any, ClassVar, Literal, Protocol
 
-import torch
 from torch import Tensor
 
 from landscape.errors import FedscapeError
 from trainers.ascent import Ascent
 from trainers.server_optimizers import ServerOptimizer
+from trainers.vectors import unit as unit
 
 Gradient = Callable[[Tensor], Tensor]
 """The mini-batch gradient as a function of the point, [..., d] -> [..., d]; every call of one step sees the
@@ -158,8 +158,3 @@ class Algorithm:
         if not condition:
             values = ", ".join(f"{name}={value}" for name, value in self.hyper_parameters().items())
             raise FedscapeError(f"{type(self).__name__} needs {rule}, not {values}")
-
-
-def unit(v: Tensor) -> Tensor:
-    """v/‖v‖ over the last axis; a zero vector stays zero."""
-    return v / v.norm(dim=-1, keepdim=True).clamp_min(torch.finfo(v.dtype).tiny)

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from landscape.errors import FedscapeError
 from landscape.space import ParameterSpace
+from trainers.vectors import unit
 
 
 class Ascent(Protocol):
@@ -19,11 +20,6 @@ class Ascent(Protocol):
     def gradient(self, w: Tensor, gradient: Callable[[Tensor], Tensor], space: ParameterSpace) -> Tensor:
         """The gradient to descend along, [..., d]."""
         ...
-
-
-def _scale(norm: Tensor, rho: float) -> Tensor:
-    # A zero gradient has no uphill: the perturbation is zero then, not 0/0.
-    return rho / norm.clamp_min(torch.finfo(norm.dtype).tiny)
 
 
 def _require(condition: bool, part: SAM | ASAM | GSAM, rule: str) -> None:
@@ -43,8 +39,7 @@ class SAM:
 
     def gradient(self, w: Tensor, gradient: Callable[[Tensor], Tensor], space: ParameterSpace) -> Tensor:
         """The gradient at the perturbed point; one norm over all parameters."""
-        g = gradient(w)
-        return gradient(w + _scale(g.norm(dim=-1, keepdim=True), self.rho) * g)
+        return gradient(w + self.rho * unit(gradient(w)))
 
 
 @dataclass(frozen=True)
@@ -64,9 +59,7 @@ class ASAM:
         """The gradient at the perturbed point; one norm over all parameters."""
         adaptive = space.mask("weight", "scale", device=w.device)
         t = torch.where(adaptive, w.abs() + self.eta, torch.ones_like(w))
-        g = gradient(w)
-        tg = t * g
-        return gradient(w + _scale(tg.norm(dim=-1, keepdim=True), self.rho) * t * tg)
+        return gradient(w + self.rho * t * unit(t * gradient(w)))
 
 
 @dataclass(frozen=True)
@@ -87,7 +80,7 @@ class GSAM:
     def gradient(self, w: Tensor, gradient: Callable[[Tensor], Tensor], space: ParameterSpace) -> Tensor:
         """The corrected gradient; one norm and one inner product over all parameters."""
         g = gradient(w)
-        worst = gradient(w + _scale(g.norm(dim=-1, keepdim=True), self.rho) * g)
-        along = _scale(worst.norm(dim=-1, keepdim=True), 1.0) * worst
+        worst = gradient(w + self.rho * unit(g))
+        along = unit(worst)
         across = g - (g * along).sum(dim=-1, keepdim=True) * along
         return worst - self.alpha * across

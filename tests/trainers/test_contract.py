@@ -13,7 +13,20 @@ import trainers.algorithms
 from landscape import FedscapeError, ParameterSpace, Partition
 from landscape.flat import FlatModule
 from tests.trainers.federations import SIZES, federation, net, partition, samples
-from trainers import ALGORITHMS, FedASAM, FedAvg, FedDC, FedLESAM, FedSAM, Round, Scaffold, State
+from trainers import (
+    ALGORITHMS,
+    ASAM,
+    GSAM,
+    SAM,
+    FedASAM,
+    FedAvg,
+    FedDC,
+    FedLESAM,
+    FedSAM,
+    Round,
+    Scaffold,
+    State,
+)
 from trainers.client_store import ClientStore
 from trainers.execution import SequentialExecutor
 from trainers.local import LocalWork, local_step
@@ -257,3 +270,16 @@ def test_a_zero_gradient_is_no_division_by_zero():
     w = torch.ones(space.dimension, dtype=torch.float64)
     for part in (FedSAM(0.5).ascent, FedASAM().ascent):
         assert torch.equal(part.gradient(w, torch.zeros_like, space), torch.zeros_like(w))
+
+
+@pytest.mark.parametrize("part", [SAM(0.5), ASAM(0.5, 0.0), GSAM(0.5, 0.3)], ids=lambda p: type(p).__name__)
+def test_a_tiny_gradient_is_no_large_perturbation(part):
+    """In float32 the squares of a fitted client's gradients are 0 where the gradients are not."""
+    space = ParameterSpace.of(net())
+    w, slope = torch.ones(space.dimension), torch.randn(space.dimension, generator=torch.Generator().manual_seed(0))
+    for exponent in range(45):
+        asked = []
+        part.gradient(w, lambda p, size=10.0**-exponent, asked=asked: (asked.append(p), size * slope)[1], space)
+        length = (asked[1] - asked[0]).norm().item()
+        assert length < 0.5001
+        assert length > 0.4999 or exponent > 12
