@@ -198,8 +198,10 @@ def presented(table: Table) -> Table:
 
 def _with_deviation(value: Cell, deviation: Cell) -> Cell:
     if isinstance(value, float) and isinstance(deviation, float):
-        digits = 2 if deviation == 0 else max(0, 1 - math.floor(math.log10(deviation)))
-        return f"{value:.{min(digits, 6)}f} ± {deviation:.{min(digits, 6)}f}"
+        if deviation == 0:
+            return f"{value:.4g} ± 0"
+        digits = max(0, 1 - math.floor(math.log10(deviation)))
+        return f"{value:.{digits}f} ± {deviation:.{digits}f}" if digits <= 6 else f"{value:.2g} ± {deviation:.1g}"
     # A count is no measurement: all its digits.
     return str(value) if isinstance(value, int) else value
 
