@@ -13,7 +13,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from landscape.devices import reproducible_arithmetic
 from landscape.errors import FedscapeError
 from landscape.flat import FlatModule, join
-from landscape.groupnorm import quicken
+from landscape.quicken import quicken
 from landscape.randomness import torch_generator
 from landscape.samples import MicroBatches
 
