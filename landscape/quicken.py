@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch import nn
 
 from landscape.convolution import TwiceDifferentiableConv2d
-from landscape.groupnorm import TwiceDifferentiableGroupNorm
+from landscape.groupnorm import SafeGroupNorm, TwiceDifferentiableGroupNorm
 
 
 def quicken(module: nn.Module) -> None:
@@ -14,7 +14,7 @@ def quicken(module: nn.Module) -> None:
     Subclasses are left alone: nobody knows what they change.
     """
     for layer in module.modules():
-        if type(layer) is nn.GroupNorm and layer.affine:
+        if type(layer) in (nn.GroupNorm, SafeGroupNorm) and layer.affine:
             layer.__class__ = TwiceDifferentiableGroupNorm
         elif type(layer) is nn.Conv2d:
             layer.__class__ = TwiceDifferentiableConv2d
