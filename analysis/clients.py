@@ -13,9 +13,11 @@ from torch import Tensor
 
 from analysis.eigen import largest_eigenpairs
 from analysis.operators import Hessian
-from analysis.sharpness import restricted
 from landscape import Checkpoint, FedscapeError, Landscape
+from landscape.activations import MAN
+from landscape.foreign import open_checkpoint
 from landscape.landscape import random_subset
+from landscape.table import Table
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -29,7 +31,7 @@ class ClientEigenvalues:
     """What the clients see of one checkpoint; means and deviations are over the clients measured, each as one.
 
     Attributes:
-        title: the checkpoint, in a line.
+        title: the checkpoint, and the penalty where there is one, in a line.
         round: communication rounds done.
         local: whether each client's own local model w_i was measured, not the global one.
         clients: their ids, [n].
@@ -80,21 +82,22 @@ class ClientEigenvalues:
             summary[f"{name}_deviation"] = None if numbers is None else float(numbers.std())
         return {**plain, **summary}
 
-    def rows(self) -> list[tuple[str, ...]]:
-        """The table: client, λ_max, error bound, loss, accuracy, samples; then means and deviations."""
+    def summary(self) -> Table:
+        """Client, λ_max, error bound, loss, accuracy, samples; then means and deviations."""
         accuracies = np.full(len(self.clients), np.nan) if self.accuracies is None else self.accuracies
-        rows: list[tuple[str, ...]] = [("client", "λ_max", "bound", "loss", "accuracy", "samples")]
+        rows = []
         for i, client in enumerate(self.clients):
             doubt = "" if self.converged[i, 0] else ", NOT CONVERGED"
             spectrum = f"{self.largest[i]:.6g}", f"{self.bounds[i, 0]:.1e}{doubt}"
-            scores = f"{self.losses[i]:.4f}", f"{accuracies[i]:.2%}", f"{self.samples[i]:,}"
-            rows.append((str(client), *spectrum, *scores))
+            rows.append(
+                (str(client), *spectrum, f"{self.losses[i]:.4f}", _share(accuracies[i]), f"{self.samples[i]:,}")
+            )
         for name, of in (("mean", np.mean), ("deviation", np.std)):
-            rows.append((name, f"{of(self.largest):.6g}", "", f"{of(self.losses):.4f}", f"{of(accuracies):.2%}", ""))
-        return rows
+            rows.append((name, f"{of(self.largest):.6g}", "", f"{of(self.losses):.4f}", _share(of(accuracies)), ""))
+        return Table(("client", "λ_max", "bound", "loss", "accuracy", "samples"), tuple(rows))
 
     def __str__(self) -> str:
-        return f"{self.title} ({_which(self.local)})\n{_table(self.rows())}"
+        return f"{self.title} ({_which(self.local)})\n{self.summary()}"
 
     def plot(self, path: str | Path | None = None) -> Figure:
         """λ_max of each client, with the mean and a band of one deviation; written to ``path`` where one is given.
@@ -102,27 +105,7 @@ class ClientEigenvalues:
         Raises:
             FedscapeError: the file cannot be written or is of no kind Matplotlib writes.
         """
-        from matplotlib.figure import Figure
-
-        from analysis.spectrum_plots import COLOURS
-
-        figure = Figure(figsize=(6.4, 4.2), layout="constrained")
-        ax = figure.subplots()
-        places = np.arange(len(self.clients))
-        ax.errorbar(places, self.largest, self.bounds[:, 0], fmt="o", color=COLOURS[0], capsize=3, markersize=5)
-        ax.axhline(self.mean, color=COLOURS[1], linestyle="--", label="mean over the clients")
-        low, high = self.mean - self.deviation, self.mean + self.deviation
-        ax.axhspan(low, high, color=COLOURS[1], alpha=0.15, lw=0, label="± one deviation")
-        if len(places) <= 20:
-            ax.set_xticks(places, [str(client) for client in self.clients])
-            ax.set_xlabel("client")
-        else:
-            ax.set_xlabel("client, in the order of their ids")
-        ax.set(ylabel="λ_max on the client's own data", title=f"{self.title}: {_which(self.local)}")
-        ax.title.set_fontsize(10)
-        ax.grid(alpha=0.3)
-        ax.legend()
-        return _saved(figure, path)
+        return plot_clients([self], path)
 
 
 @dataclass(frozen=True)
@@ -157,25 +140,25 @@ class ClientCurves:
         """The rounds, and a list of what was measured in each."""
         return {"rounds": self.rounds.tolist(), "measured": [found.to_dict() for found in self.measured]}
 
-    def rows(self) -> list[tuple[str, ...]]:
-        """The table: round, mean and deviation of λ_max, the largest, mean loss and accuracy, clients."""
+    def summary(self) -> Table:
+        """Round, mean and deviation of λ_max, the largest, mean loss and accuracy, clients."""
         head = ("round", "λ_max mean", "deviation", "largest", "loss", "accuracy", "clients")
-        rows: list[tuple[str, ...]] = [
+        rows = tuple(
             (
                 str(found.round),
                 f"{found.mean:.6g}",
                 f"{found.deviation:.3g}",
                 f"{found.largest.max():.6g}",
                 f"{found.losses.mean():.4f}",
-                "" if found.accuracies is None else f"{found.accuracies.mean():.2%}",
+                None if found.accuracies is None else _share(found.accuracies.mean()),
                 str(len(found.clients)),
             )
             for found in self.measured
-        ]
-        return [head, *rows]
+        )
+        return Table(head, rows)
 
     def __str__(self) -> str:
-        return f"{_which(self.measured[0].local)}, on each client's own data\n{_table(self.rows())}"
+        return f"{_which(self.measured[0].local)}, on each client's own data\n{self.summary()}"
 
     def plot(self, path: str | Path | None = None) -> Figure:
         """A line a client over the rounds, and their mean; written to ``path`` where one is given.
@@ -218,6 +201,8 @@ def client_eigenvalues(
     model: str | None = None,
     data: str | None = None,
     batch_size: int | None = None,
+    penalty: MAN | None = None,
+    stream: bool | None = None,
     tolerance: float = 1e-3,
     seed: int = 0,
     told: Told | None = None,
@@ -235,7 +220,8 @@ def client_eigenvalues(
         local: measure each client's local model.
         split: clients hold training data: ``train``.
         samples: at most so many of each client's samples, a random subset.
-        device, dtype, data_dir, model, data, batch_size: as in :meth:`landscape.Landscape.from_checkpoint`.
+        device, dtype, data_dir, model, data, batch_size, penalty, stream: as in
+            :meth:`landscape.Landscape.from_checkpoint`.
         tolerance, seed: as in :func:`analysis.eigen.largest_eigenpairs`.
         told: called after each client.
 
@@ -245,8 +231,7 @@ def client_eigenvalues(
     """
     if split != "train":
         raise FedscapeError("clients hold training data only: take split 'train'")
-    if not isinstance(checkpoint, Checkpoint):
-        checkpoint = Checkpoint.load(checkpoint)
+    checkpoint = open_checkpoint(checkpoint, model, data, data_dir)
     ids = _chosen(checkpoint, clients, local)
     dataset = checkpoint.load_dataset(data_dir=data_dir, name=data)
     partition = checkpoint.partition(dataset)
@@ -255,16 +240,16 @@ def client_eigenvalues(
     if unknown:
         raise FedscapeError(f"there is no client {unknown[0]}: the run has clients 0 to {len(partition) - 1}")
     module = checkpoint.build_model(model)
-    whole = Landscape(module, dataset.train, device=device, dtype=dtype, batch_size=batch_size)
+    options: dict[str, Any] = {"batch_size": batch_size, "penalty": penalty, "stream": stream}
+    whole = Landscape(module, dataset.train, device=device, dtype=dtype, **options)
     if not 1 <= top <= whole.dimension:
         raise FedscapeError(f"{top} eigenvalues are asked for: give a number from 1 to {whole.dimension}")
     values, bounds = np.zeros((2, len(ids), top))
     converged = np.zeros((len(ids), top), dtype=bool)
     losses, accuracies, counts, hvps = [], [], [], 0
     for i, client in enumerate(ids):
-        part = restricted(whole, torch.from_numpy(partition.clients[client]))
-        if samples is not None and samples < len(part.data):
-            part.data = random_subset(part.data, samples)
+        own = whole.data.subset(torch.from_numpy(partition.clients[client]))
+        part = whole.over(own if samples is None or samples >= len(own) else random_subset(own, samples))
         w = checkpoint.clients[client].to(whole.weights) if local else whole.weights
         here = part.evaluate(w)
         if not np.isfinite(here.loss):
@@ -273,12 +258,12 @@ def client_eigenvalues(
         values[i], bounds[i], converged[i] = found.values, found.bounds, found.converged
         losses.append(here.loss)
         accuracies.append(here.accuracy)
-        counts.append(len(part.data))
+        counts.append(part.samples)
         hvps += found.products
         if told is not None:
             told(i + 1, len(ids))
     return ClientEigenvalues(
-        checkpoint.title,
+        checkpoint.title if penalty is None else f"{checkpoint.title} + {penalty}",
         checkpoint.round,
         local,
         np.array(ids),
@@ -317,7 +302,7 @@ def client_curves(
     """
     measured = []
     for i, item in enumerate(checkpoints):
-        checkpoint = item if isinstance(item, Checkpoint) else Checkpoint.load(item)
+        checkpoint = open_checkpoint(item, *(options.get(name) for name in ("model", "data", "data_dir")))
         wanted: Sequence[int] | None = clients
         if local:
             wanted = sorted(checkpoint.clients if clients is None else checkpoint.clients.keys() & set(clients))
@@ -332,6 +317,46 @@ def client_curves(
             else "there is no checkpoint, or no client, to measure"
         )
     return ClientCurves(tuple(sorted(measured, key=lambda found: found.round)))
+
+
+def plot_clients(measured: Sequence[ClientEigenvalues], path: str | Path | None = None) -> Figure:
+    """λ_max of each client with its error bound, the mean and a band of one deviation; several on common axes.
+
+    Args:
+        measured: of one checkpoint or several.
+        path: written to where one is given.
+
+    Raises:
+        FedscapeError: the file cannot be written or is of no kind Matplotlib writes.
+    """
+    from matplotlib.figure import Figure
+
+    from analysis.spectrum_plots import COLOURS, DASHES, MARKERS
+
+    figure = Figure(figsize=(6.4, 4.2), layout="constrained")
+    ax = figure.subplots()
+    clients = np.unique(np.concatenate([found.clients for found in measured]))
+    for i, found in enumerate(measured):
+        places = np.searchsorted(clients, found.clients) + 0.12 * (i - (len(measured) - 1) / 2)
+        style: dict[str, Any] = {"color": COLOURS[i % 7], "marker": MARKERS[i % 7], "linestyle": ""}
+        label = f"{found.title if len(measured) > 1 else 'clients'}: {found.mean:.3g} ± {found.deviation:.2g}"
+        ax.errorbar(places, found.largest, found.bounds[:, 0], **style, capsize=3, markersize=5, label=label)
+        ax.axhline(found.mean, color=COLOURS[i % 7], linestyle=DASHES[i % 7], linewidth=1.2)
+        low, high = found.mean - found.deviation, found.mean + found.deviation
+        ax.axhspan(low, high, color=COLOURS[i % 7], alpha=0.12, lw=0)
+    if len(clients) <= 20:
+        ax.set_xticks(range(len(clients)), [str(client) for client in clients])
+        ax.set_xlabel("client")
+    else:
+        ax.set_xlabel("client, in the order of their ids")
+    titles = [found.title for found in measured[:1] if len(measured) == 1]
+    ax.set(ylabel="λ_max on the client's own data", title=": ".join([*titles, _which(measured[0].local)]))
+    ax.title.set_fontsize(10)
+    ax.grid(alpha=0.3)
+    figure.legend(loc="outside upper center", fontsize=8)
+    caption = "error bars: error bounds; lines and bands: mean and standard deviation over the clients"
+    figure.supxlabel(caption, fontsize=8, color="0.3")
+    return _saved(figure, path)
 
 
 def rounds_of(run: str | Path) -> list[Path]:
@@ -375,9 +400,8 @@ def _which(local: bool) -> str:
     return "each client's local model" if local else "the global model"
 
 
-def _table(rows: list[tuple[str, ...]]) -> str:
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return "\n".join("  ".join(f"{cell:>{width}}" for cell, width in zip(row, widths, strict=True)) for row in rows)
+def _share(accuracy: float) -> str | None:
+    return None if np.isnan(accuracy) else f"{accuracy:.2%}"
 
 
 def _saved(figure: Figure, path: str | Path | None) -> Figure:

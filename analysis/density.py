@@ -13,6 +13,51 @@ from landscape import FedscapeError
 from landscape.randomness import torch_generator
 
 _BASIS_BYTES = 2_000_000_000
+_DECADES = 0.1
+"""σ of the kernel on a symmetric logarithmic axis."""
+_NO_WEIGHT = 1e-12
+"""Nodes of less weight are no part of the spectrum."""
+_NEAREST = 5
+"""Nodes next to 0 whose spacing tells what the quadrature resolves there."""
+
+
+@dataclass(frozen=True)
+class SymLog:
+    """An axis that is logarithmic on both sides of 0, a decade a unit, and linear within ±``within``.
+
+        u(t) = t/(s ln 10) for |t| < s, else sign(t) (1/ln 10 + log10(|t|/s)),   s = within;
+
+    the two meet with one slope, so that a density per unit of this axis has no step there.
+    """
+
+    within: float
+
+    def forward(self, t: np.ndarray) -> np.ndarray:
+        """Values -> places on the axis."""
+        size = np.abs(t) / self.within
+        return np.sign(t) * np.where(size < 1, size / np.log(10), 1 / np.log(10) + np.log10(np.maximum(size, 1)))
+
+    def inverse(self, u: np.ndarray) -> np.ndarray:
+        """Places on the axis -> values."""
+        size = np.abs(u) * np.log(10)
+        return np.sign(u) * self.within * np.where(size < 1, size, np.exp(np.maximum(size, 1) - 1))
+
+
+@dataclass(frozen=True)
+class Curve:
+    """A smoothed density for drawing.
+
+    Attributes:
+        grid: eigenvalues, [g], equidistant on the axis the curve is for.
+        values: the density per unit of that axis, [g]: areas in the picture are shares of the eigenvalues.
+        stderr: its standard error over the probes, [g].
+        width: σ of the kernel, in units of that axis.
+    """
+
+    grid: np.ndarray
+    values: np.ndarray
+    stderr: np.ndarray
+    width: float
 
 
 @dataclass(frozen=True)
@@ -35,6 +80,35 @@ class Density:
     nodes: np.ndarray
     weights: np.ndarray
     products: int
+
+    def resolved(self) -> float:
+        """Twice the spacing of the nodes next to 0 (median over the probes): what is nearer to 0 is not told apart."""
+        spacings = []
+        for nodes, weights in zip(self.nodes, self.weights, strict=True):
+            kept = nodes[weights > _NO_WEIGHT]
+            near = kept[np.argsort(np.abs(kept))][:_NEAREST]
+            spacings.append((near.max() - near.min()) / max(1, len(near) - 1))
+        largest = float(np.abs(self.nodes).max())
+        # A spectrum of one point or several equal ones: any part of it will do.
+        return max(2 * float(np.median(spacings)), 1e-6 * largest) or 1.0
+
+    def on(self, axis: SymLog | None = None, points: int = 1000) -> Curve:
+        """The density for drawing on an axis, smoothed there: from the quadrature, so at the cost of no product.
+
+        A kernel of one width in λ would draw the bulk on a logarithmic axis as one wide block; here its width is the
+        same all along the axis, 0.1 decades.
+
+        Args:
+            axis: ``None`` is the linear one, on which this is the density itself.
+            points: grid points on another.
+        """
+        if axis is None:
+            return Curve(self.grid, self.values, self.stderr, self.width)
+        kept = axis.forward(self.nodes[self.weights > _NO_WEIGHT])
+        grid = np.linspace(kept.min() - 5 * _DECADES, kept.max() + 5 * _DECADES, points)
+        places = axis.forward(self.nodes)
+        values, stderr = _averaged(grid, places, self.weights, _DECADES)
+        return Curve(axis.inverse(grid), values, stderr, _DECADES)
 
     def moment(self, order: int) -> float:
         """(1/d) Σ λ_i^order, from the quadrature itself (no kernel, no grid)."""
@@ -97,10 +171,9 @@ def estimate_density(
             # After an invariant space the rest of the tridiagonal matrix is decoupled: its weights are 0.
             ritz = process.ritz()
             nodes[member], weights[member] = ritz.values, ritz.weights
-    grid, width = _grid(nodes[weights > 1e-12], points, relative_width)
-    curves = np.stack([_smooth(grid, nodes[i], weights[i], width) for i in range(probes)])
-    stderr = curves.std(axis=0, ddof=1) / np.sqrt(probes)
-    return Density(grid, curves.mean(axis=0), stderr, width, nodes, weights, operator.products - before)
+    grid, width = _grid(nodes[weights > _NO_WEIGHT], points, relative_width)
+    values, stderr = _averaged(grid, nodes, weights, width)
+    return Density(grid, values, stderr, width, nodes, weights, operator.products - before)
 
 
 def _process(operator: Operator, seed: int, probe: int) -> Lanczos:
@@ -116,6 +189,12 @@ def _grid(nodes: np.ndarray, points: int, relative_width: float) -> tuple[np.nda
     width = relative_width * spread
     margin = 5 * width
     return np.linspace(low - margin, high + margin, points), width
+
+
+def _averaged(grid: np.ndarray, nodes: np.ndarray, weights: np.ndarray, width: float) -> tuple[np.ndarray, np.ndarray]:
+    """The mean over the probes of their smoothed quadratures, and its standard error."""
+    curves = np.stack([_smooth(grid, n, w, width) for n, w in zip(nodes, weights, strict=True)])
+    return curves.mean(axis=0), curves.std(axis=0, ddof=1) / np.sqrt(len(curves))
 
 
 def _smooth(grid: np.ndarray, nodes: np.ndarray, weights: np.ndarray, width: float) -> np.ndarray:

@@ -2,29 +2,17 @@
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from landscape import FedscapeError, Landscape, ParameterSpace
+from landscape.digests import tensor_digest
 from landscape.randomness import torch_generator
 
 FILTER = "filter"
 """The normalisation of Li et al.: each filter of a direction is as long as the same filter of the point."""
-
-
-def tensor_digest(*tensors: Tensor | None) -> str:
-    """A SHA-256 over types, shapes and values: equal for equal tensors, on whatever device."""
-    sha = hashlib.sha256()
-    for tensor in tensors:
-        if tensor is None:
-            sha.update(b"none")
-            continue
-        sha.update(f"{tensor.dtype} {tuple(tensor.shape)} ".encode())
-        sha.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data)
-    return sha.hexdigest()
 
 
 def filter_normalised(w: Tensor, space: ParameterSpace, random: torch.Generator | int) -> Tensor:

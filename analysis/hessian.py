@@ -4,42 +4,46 @@ from __future__ import annotations
 
 import contextlib
 import io
+import json
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import numpy as np
 import torch
 import tyro
 
+from analysis.blocks import block_of
 from analysis.clients import rounds_of
 from analysis.density import estimate_density
-from analysis.directions import tensor_digest
-from analysis.eigen import Which, extreme_eigenpairs
-from analysis.extras import Extras
+from analysis.eigen import Eigenpairs, Which, extreme_eigenpairs
+from analysis.extras import Extras, Measured, save_pictures
 from analysis.operators import Fisher, GaussNewton, Hessian, Operator, Report, Shifted
-from analysis.report import HessianReport, comparison_table
-from analysis.source import Source, option
+from analysis.options import Effort, Output, Spectrum, Trust
+from analysis.report import HessianReport, Matrix, check_ratios, comparison_table
+from analysis.source import Source
 from analysis.trace import estimate_trace
 from analysis.verify import verify as check
 from landscape import Checkpoint, FedscapeError, Landscape
+from landscape.activations import MAN
+from landscape.checkpoint import run_files
 from landscape.command import parse, run
+from landscape.devices import TF32, TF32_EPSILON, cpu_threads, memory_size
 from landscape.distributed import joined, rank_and_world
 from landscape.files import atomic_write, make_directory, write_json, write_text
-from landscape.foreign import open_checkpoint
 from landscape.progress import Progress
 
 PROGRAM = "python -m analysis.hessian"
 
-Matrix = Literal["hessian", "ggn", "fisher", "mc-fisher"]
-_MATRICES: dict[str, Callable[[Landscape, int], Operator]] = {
-    "hessian": lambda landscape, seed: Hessian(landscape),
-    "ggn": lambda landscape, seed: GaussNewton(landscape),
-    "fisher": lambda landscape, seed: Fisher(landscape),
-    "mc-fisher": lambda landscape, seed: Fisher(landscape, kind="mc", seed=seed),
+GraphMemory = int | str | None
+_MATRICES: dict[str, Callable[[Landscape, int, GraphMemory], Operator]] = {
+    "hessian": lambda landscape, seed, memory: Hessian(landscape, graph_memory=memory),
+    "ggn": lambda landscape, seed, memory: GaussNewton(landscape),
+    "fisher": lambda landscape, seed, memory: Fisher(landscape),
+    "mc-fisher": lambda landscape, seed, memory: Fisher(landscape, kind="mc", seed=seed),
 }
 
 
@@ -50,6 +54,8 @@ def measure_hessian(
     which: Which = "largest",
     matrix: Matrix = "hessian",
     weight_decay: float = 0.0,
+    man: float | MAN = 0.0,
+    block: Sequence[str] = (),
     trace: bool = True,
     density: bool = False,
     verify: bool = False,
@@ -62,12 +68,15 @@ def measure_hessian(
     model: str | None = None,
     data: str | None = None,
     batch_size: int | None = None,
+    stream: bool | None = None,
+    ratios: Sequence[tuple[int, int]] = (),
     tolerance: float = 1e-3,
     trace_tolerance: float = 0.02,
     density_probes: int = 8,
     density_steps: int = 40,
     seed: int = 0,
     max_basis: int | None = None,
+    graph_memory: GraphMemory = None,
     state: str | Path | None = None,
     progress: bool = False,
 ) -> HessianReport:
@@ -80,22 +89,29 @@ def measure_hessian(
         which: of which end, as in :func:`analysis.eigen.extreme_eigenpairs`.
         matrix: ``hessian``, ``ggn`` (generalised Gauss-Newton), ``fisher`` (empirical) or ``mc-fisher``.
         weight_decay: c of the regulariser (c/2)‖w‖², whose Hessian c I is added.
+        man: ζ of MAN's penalty on the activations, added to the loss (:class:`landscape.activations.MAN`); a
+            ``Landscape`` has its own.
+        block: the principal block of the parameters whose names match these globs, or lie in modules that do
+            (:mod:`analysis.blocks`); the whole matrix unless given.
         trace: estimate the trace too.
         density: estimate the spectral density too.
         verify: check the Hessian-vector products first (:func:`analysis.verify.verify`).
-        split, samples, clients, device, dtype, data_dir, model, data, batch_size: as in
+        split, samples, clients, device, dtype, data_dir, model, data, batch_size, stream: as in
             :meth:`landscape.Landscape.from_checkpoint`.
+        ratios: (i, j) of the ratios λ_i/λ_j to show beside λ1/λ5.
         tolerance: relative error wanted of each eigenvalue.
         trace_tolerance: standard error wanted of the trace, as a share of it.
         density_probes, density_steps: as in :func:`analysis.density.estimate_density`.
         seed: of all random vectors.
         max_basis: at most so many basis vectors are held (:func:`analysis.eigen.extreme_eigenpairs`).
+        graph_memory: of the Hessian's products, as in :meth:`landscape.Landscape.hessian`.
         state: a file to keep the eigenvalue iteration in; after a kill the same call continues there.
         progress: show progress on stderr.
 
     Raises:
         FedscapeError: a checkpoint or data that cannot be loaded, a loss that is not finite there, products
-            that fail the check.
+            that fail the check; ratios of more eigenvalues than are measured; a block without parameters; a weight
+            decay or ζ below 0, a penalty of a model without activations or of another matrix than the Hessian.
 
     Example:
         >>> import torch
@@ -107,30 +123,28 @@ def measure_hessian(
         >>> round(report.trace.value, 4)
         2.0
     """
+    check_ratios(ratios, which, top)
+    if not 0 <= weight_decay < np.inf:
+        raise FedscapeError(f"the weight decay is {weight_decay}: it must be 0 or more")
     if isinstance(subject, Landscape):
-        landscape, title = subject, repr(subject)
+        if man:
+            raise FedscapeError("a Landscape has its own penalty: make it with penalty=MAN(...), and leave out man")
+        whole = subject
     else:
-        checkpoint = open_checkpoint(subject, model, data, data_dir)
-        landscape = Landscape.from_checkpoint(
-            checkpoint, split, clients, samples, device, dtype,
-            data_dir=data_dir, model=model, data=data, batch_size=batch_size,
+        whole = Landscape.from_checkpoint(
+            subject, split, clients, samples, device, dtype,
+            data_dir=data_dir, model=model, data=data, batch_size=batch_size, penalty=_penalty(man), stream=stream,
         )  # fmt: skip
-        title = checkpoint.title
     start = time.perf_counter()
-    here = landscape.evaluate()
+    here = whole.evaluate()
     if not np.isfinite(here.loss):
-        raise FedscapeError(f"the loss at {title} is {here.loss}: there is nothing to measure around it")
+        raise FedscapeError(f"the loss at {whole.title} is {here.loss}: there is nothing to measure around it")
+    landscape = block_of(whole, block) if block else whole
     if verify:
         with Progress("self-check", enabled=progress):
-            check(landscape, seed).require()
-    operator = _operator(landscape, matrix, weight_decay, seed)
-    named = {
-        "largest": f"top {top}",
-        "smallest": f"lowest {top}",
-        "magnitude": f"top {top} |λ|",
-        "both": f"{top} + {top}",
-    }
-    with _Reporting(f"{named.get(which, top)} eigenvalues", progress) as report:
+            check(landscape, seed, graph_memory).require()
+    operator = _operator(landscape, matrix, weight_decay, seed, graph_memory)
+    with _Reporting(_eigenvalues(which, top), progress) as report:
         eigen = extreme_eigenpairs(
             operator,
             top,
@@ -139,7 +153,7 @@ def measure_hessian(
             seed=seed,
             max_basis=max_basis,
             state=None if state is None else Path(state),
-            fingerprint=f"{tensor_digest(landscape.weights, *vars(landscape.data).values())} {matrix} {weight_decay}",
+            fingerprint=f"{whole.digest()} {matrix} {weight_decay} {' '.join(block)}",
             report=report,
         )
     trace_ = density_ = None
@@ -151,26 +165,57 @@ def measure_hessian(
         with _Reporting("density", progress, total) as report:
             density_ = estimate_density(operator, probes=density_probes, steps=density_steps, seed=seed, report=report)
     return HessianReport(
-        title,
-        eigen,
-        trace_,
-        density_,
-        here.loss,
-        here.accuracy,
-        split,
-        len(landscape.data),
-        landscape.dimension,
-        str(landscape.dtype).removeprefix("torch."),
-        str(landscape.device),
-        operator.products,
-        time.perf_counter() - start,
-        which,
-        matrix,
-        weight_decay,
-    )
+        title=_title(whole, weight_decay, block, landscape.dimension),
+        eigen=_with_rounding(eigen, landscape.precision),
+        trace=trace_,
+        density=density_,
+        loss=here.loss,
+        accuracy=here.accuracy,
+        split=split,
+        samples=landscape.samples,
+        parameters=landscape.dimension,
+        dtype=landscape.precision,
+        device=str(landscape.device),
+        hvps=operator.products,
+        seconds=time.perf_counter() - start,
+        which=which,
+        matrix=matrix,
+        weight_decay=weight_decay,
+        man=0.0 if whole.penalty is None else whole.penalty.weight,
+        block=tuple(block),
+    ).with_ratios(ratios)
 
 
-def _operator(landscape: Landscape, matrix: Matrix, weight_decay: float, seed: int) -> Operator:
+def _title(whole: Landscape, weight_decay: float, block: Sequence[str], parameters: int) -> str:
+    """The objective, and which block of its matrix."""
+    objective = [whole.title, *([str(whole.penalty)] if whole.penalty else [])]
+    objective += [f"{weight_decay:g} ‖w‖²/2"] if weight_decay else []
+    where = f", block {' '.join(block)} ({parameters:,} of {whole.dimension:,} parameters)" if block else ""
+    return " + ".join(objective) + where
+
+
+def _eigenvalues(which: str, top: int) -> str:
+    named = {"largest": f"top {top}", "smallest": f"lowest {top}", "magnitude": f"top {top} |λ|"}
+    return f"{named.get(which, f'{top} + {top}')} eigenvalues"
+
+
+def _with_rounding(eigen: Eigenpairs, precision: str) -> Eigenpairs:
+    """Residuals and bounds are no less than TF32's rounding of the products, of which the iteration knows nothing."""
+    if precision != TF32:
+        return eigen
+    rounding = TF32_EPSILON * np.abs(eigen.values).max()
+    return replace(eigen, residuals=np.maximum(eigen.residuals, rounding), bounds=np.maximum(eigen.bounds, rounding))
+
+
+def _penalty(man: float | MAN) -> MAN | None:
+    if isinstance(man, MAN):
+        return man
+    return MAN(man) if man else None
+
+
+def _operator(
+    landscape: Landscape, matrix: Matrix, weight_decay: float, seed: int, graph_memory: GraphMemory
+) -> Operator:
     """The matrix that is measured.
 
     Raises:
@@ -178,7 +223,7 @@ def _operator(landscape: Landscape, matrix: Matrix, weight_decay: float, seed: i
     """
     if matrix not in _MATRICES:
         raise FedscapeError(f"unknown matrix '{matrix}': give {', '.join(_MATRICES)}")
-    operator = _MATRICES[matrix](landscape, seed)
+    operator = _MATRICES[matrix](landscape, seed, graph_memory)
     return Shifted(operator, weight_decay) if weight_decay else operator
 
 
@@ -201,54 +246,21 @@ class Command:
     residuals and error bounds, the trace with its standard error.
     """
 
-    checkpoints: Annotated[tyro.conf.Positional[tuple[Path, ...]], tyro.conf.arg(metavar="CKPT [CKPT ...]")]
+    checkpoints: Annotated[
+        tyro.conf.Positional[tuple[Path, ...]],
+        tyro.conf.arg(metavar="CKPT [CKPT ...]", help_behavior_hint=""),
+    ]
     """checkpoint files, such as a run's ckpt.pt, or state dicts from elsewhere (with --model and --data)"""
-    top: int = 5
-    """how many eigenvalues"""
-    which: Which = "largest"
-    """of which end of the spectrum: largest, smallest, magnitude (largest |λ|) or both"""
-    ggn: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
-    """the generalised Gauss-Newton matrix in the Hessian's place; short for --matrix ggn"""
-    matrix: Matrix = "hessian"
-    """hessian, ggn (generalised Gauss-Newton), fisher (empirical) or mc-fisher (labels drawn from the model)"""
-    weight_decay: float = 0.0
-    """c of a regulariser (c/2)‖w‖² to add to the loss"""
-    trace: bool = True
-    """estimate the trace"""
-    density: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
-    """estimate the spectral density"""
-    tolerance: float = 1e-3
-    """relative error wanted of each eigenvalue"""
-    trace_tolerance: float = 0.02
-    """standard error wanted of the trace, as a share of it"""
-    probes: int = 8
-    """random probes of the density: more narrow its error"""
-    steps: int = 40
-    """Lanczos steps of each probe of the density"""
-    seed: int = 0
-    """of all random vectors"""
-    max_basis: Annotated[int | None, option("N", "what fits in 256 MB, at least top + 24")] = None
-    """at most so many Lanczos vectors in memory; fewer mean more products"""
-    state: Annotated[Path | None, option("FILE", "none")] = None
-    """keep the eigenvalue iteration there: after a kill the same command continues (one checkpoint at a time)"""
-    verify: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
-    """check the products first (symmetry, linearity, float64 finite difference); go no further if they are wrong"""
-    backend: Literal["fedscape", "pyhessian"] = "fedscape"
-    """pyhessian: let PyHessian's own code answer, as the papers did (eigenvalues, trace, density)"""
-    compare_pyhessian: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
-    """let PyHessian answer too, and print both side by side with the differences explained"""
-    json: Annotated[Path | None, option("FILE", "none")] = None
-    """write all numbers there"""
-    csv: Annotated[Path | None, option("FILE", "none")] = None
-    """write the comparison table there, a row a checkpoint"""
-    out: Annotated[Path | None, option("DIR", "none")] = None
-    """write hessian.png, hessian.json and hessian.npz there"""
     rounds: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
     """measure every rounds/NNNNN.pt of the run each CKPT lies in (or is), and draw the curves"""
-    quiet: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
-    """no progress bar"""
+    replot: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
+    """measure nothing: each CKPT is a file that --json or --out wrote, to tabulate and (with --out) draw again"""
+    spectrum: Spectrum = field(default_factory=Spectrum)
     extras: Extras = field(default_factory=Extras)
     source: Source = field(default_factory=Source)
+    effort: Effort = field(default_factory=Effort)
+    trust: Trust = field(default_factory=Trust)
+    output: Output = field(default_factory=Output)
 
     def check(self) -> None:
         """Refuse options that contradict one another.
@@ -256,64 +268,96 @@ class Command:
         Raises:
             FedscapeError: they do.
         """
+        spectrum, output = self.spectrum, self.output
         if not self.checkpoints:
             raise FedscapeError(f"give at least one checkpoint file (see {PROGRAM} --help)")
-        if self.ggn and self.matrix not in ("hessian", "ggn"):
-            raise FedscapeError(f"--ggn and --matrix {self.matrix} ask for two matrices: give one of them")
-        if self.state is not None and (len(self.checkpoints) > 1 or self.rounds):
+        ratios = spectrum.ratios
+        if self.replot:
+            if not spectrum.default or self.extras != Extras() or self.trust != Trust():
+                raise FedscapeError(
+                    "--replot measures nothing: of the options that say what is measured give --ratio only"
+                )
+            return
+        check_ratios(ratios, spectrum.which, spectrum.top)
+        if self.effort.graph_memory is not None:
+            memory_size(self.effort.graph_memory)
+        if (output.eigenvalue_axis, output.density_axis) != ("linear", "log") and not spectrum.density:
+            raise FedscapeError("--eigenvalue-axis and --density-axis are of the density's picture: give --density too")
+        if spectrum.ggn and spectrum.matrix not in ("hessian", "ggn"):
+            raise FedscapeError(f"--ggn and --matrix {spectrum.matrix} ask for two matrices: give one of them")
+        if spectrum.man and spectrum.kind != "hessian":
+            raise FedscapeError(
+                "--man adds a loss of the activations, and the Gauss-Newton and Fisher matrices are of a loss of the "
+                "outputs: take the Hessian, or leave out --man"
+            )
+        if (spectrum.block or spectrum.weight_decay) and self.extras != Extras():
+            raise FedscapeError(
+                "--block and --weight-decay say of which matrix the spectrum is, and --layers, --sharpness and "
+                "--per-client measure the loss in all parameters: ask for them in two commands"
+            )
+        if self.effort.state is not None and (len(self.checkpoints) > 1 or self.rounds):
             raise FedscapeError("--state keeps one checkpoint's iteration: give one checkpoint, and no --rounds")
-        special = self.ggn or self.matrix != "hessian" or self.which != "largest" or self.weight_decay != 0
-        if special and (self.compare_pyhessian or self.backend == "pyhessian"):
+        if not spectrum.plain and (self.trust.compare_pyhessian or self.trust.backend == "pyhessian"):
             raise FedscapeError(
                 "PyHessian measures the largest eigenvalues of the loss's Hessian only: "
-                "leave out --which, --matrix, --ggn and --weight-decay"
+                "leave out --which, --matrix, --ggn, --weight-decay, --man and --block"
             )
 
     def pyhessian_options(self) -> dict[str, Any]:
         """What this command asks of PyHessian."""
         return {
-            "trace": self.trace,
-            "density": self.density,
-            "tolerance": self.tolerance,
-            "density_probes": self.probes,
-            "density_steps": self.steps,
+            "trace": self.spectrum.trace,
+            "density": self.spectrum.density,
+            "tolerance": self.effort.tolerance,
+            "density_probes": self.effort.probes,
+            "density_steps": self.effort.steps,
             "split": self.source.split,
-            "seed": self.seed,
-            "progress": not self.quiet,
+            "seed": self.effort.seed,
+            "progress": not self.output.quiet,
         }
 
     def landscape(self, path: Path) -> tuple[Landscape, str]:
         """The landscape around one checkpoint, and what it is called."""
-        source = self.source
-        checkpoint = open_checkpoint(path, source.model, source.data, source.data_dir)
-        return Landscape.from_checkpoint(checkpoint, **vars(source)), checkpoint.title
+        landscape = Landscape.from_checkpoint(path, **vars(self.source))
+        return landscape, landscape.title
 
     def measure(self, path: Path) -> HessianReport:
         """The report of one checkpoint."""
-        if self.backend == "pyhessian":
+        spectrum, effort = self.spectrum, self.effort
+        if self.trust.backend == "pyhessian":
             from analysis.pyhessian_backend import pyhessian_report
 
             landscape, title = self.landscape(path)
-            return pyhessian_report(landscape, self.top, title=title, **self.pyhessian_options())
+            report = pyhessian_report(landscape, spectrum.top, title=title, **self.pyhessian_options())
+            return report.with_ratios(spectrum.ratios)
         return measure_hessian(
             path,
-            self.top,
+            spectrum.top,
             **vars(self.source),
-            which=self.which,
-            matrix="ggn" if self.ggn else self.matrix,
-            weight_decay=self.weight_decay,
-            trace=self.trace,
-            density=self.density,
-            verify=self.verify,
-            tolerance=self.tolerance,
-            trace_tolerance=self.trace_tolerance,
-            density_probes=self.probes,
-            density_steps=self.steps,
-            seed=self.seed,
-            max_basis=self.max_basis,
-            state=self.state,
-            progress=not self.quiet,
+            which=spectrum.which,
+            matrix=spectrum.kind,
+            weight_decay=spectrum.weight_decay,
+            man=spectrum.man,
+            block=spectrum.block,
+            trace=spectrum.trace,
+            density=spectrum.density,
+            ratios=spectrum.ratios,
+            verify=self.trust.verify,
+            tolerance=effort.tolerance,
+            trace_tolerance=effort.trace_tolerance,
+            density_probes=effort.probes,
+            density_steps=effort.steps,
+            seed=effort.seed,
+            max_basis=effort.max_basis,
+            graph_memory=effort.graph_memory,
+            state=effort.state,
+            progress=not self.output.quiet,
         )
+
+    def more(self, path: Path) -> Iterator[Measured]:
+        """The other tables asked for, of one checkpoint."""
+        penalty = _penalty(self.spectrum.man)
+        return self.extras.measure(path, self.source, self.effort.seed, not self.output.quiet, penalty)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -321,52 +365,108 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = sys.argv[1:] if arguments is None else arguments
     command = parse(lambda: tyro.cli(Command, prog=PROGRAM, args=given, config=(tyro.conf.OmitArgPrefixes,)), PROGRAM)
     command.check()
-    with joined(command.source.device) as device:
+    with cpu_threads(command.effort.threads), joined(command.source.device) as device:
         here = replace(command, source=replace(command.source, device=str(device)))
         if rank_and_world()[0] == 0:
             return _carry_out(here)
         # The other ranks do their share of the same work; the first one speaks and writes.
-        silent = replace(here, quiet=True, out=None, json=None, csv=None)
+        silent = replace(here, output=Output(quiet=True))
         with contextlib.redirect_stdout(io.StringIO()):
             return _carry_out(silent)
 
 
 def _carry_out(command: Command) -> int:
-    if command.out is not None:
-        make_directory(command.out)
+    out = command.output.out
+    if out is not None:
+        make_directory(out)
+    if command.replot:
+        return _replot(command)
     paths = list(command.checkpoints)
     if command.rounds:
-        paths = [file for path in paths for file in rounds_of(path if path.is_dir() else path.parent)]
+        paths = [file for path in paths for file in _rounds(path)]
     reports, numbers = [], []
+    more: list[tuple[str, list[Measured]]] = []
     for path in paths:
         reports.append(command.measure(path))
         print(reports[-1], end="\n\n")
         numbers.append({"checkpoint": str(path), **reports[-1].to_dict()})
-        if command.compare_pyhessian:
+        if command.trust.compare_pyhessian:
             numbers[-1]["pyhessian"] = compare(command, path, reports[-1])
-        for more in command.extras.measure(path, command.source, command.seed, not command.quiet):
-            print(f"{more.title}\n{more.table}\n")
-            numbers[-1][more.key] = more.numbers
+        more.append((reports[-1].title, []))
+        for one in command.more(path):
+            print(f"{one.title}\n{one.table}\n")
+            numbers[-1][one.key] = one.numbers
+            more[-1][1].append(one)
+    write_numbers(command, reports, numbers, [command.output.json, out and out / "hessian.json"])
+    if out is not None:
+        write_arrays(out / "hessian.npz", reports)
+        print(f"arrays: {out / 'hessian.npz'}")
+        save_picture(command, out, paths, reports)
+        for picture in save_pictures(more, out):
+            print(f"plot: {picture}")
+    return 0
+
+
+def _rounds(path: Path) -> list[Path]:
+    """The kept models of the run that a checkpoint lies in or that a directory is."""
+    kept = run_files(path, "rounds")
+    return rounds_of(kept[0].parent if kept else path)
+
+
+def _replot(command: Command) -> int:
+    """Tabulate and draw what was measured before; no product is spent."""
+    numbers = [entry for path in command.checkpoints for entry in read_numbers(path)]
+    reports = [HessianReport.from_dict(entry) for entry in numbers]
+    reports = [report.with_ratios([*report.ratios, *command.spectrum.ratios]) for report in reports]
+    for entry, report in zip(numbers, reports, strict=True):
+        print(report, end="\n\n")
+        entry.update(report.to_dict())
+    write_numbers(command, reports, numbers, [command.output.json])
+    if command.output.out is not None:
+        save_picture(command, command.output.out, [Path(entry["checkpoint"]) for entry in numbers], reports)
+    return 0
+
+
+def read_numbers(path: Path) -> list[dict[str, Any]]:
+    """What a JSON file of this command says of each checkpoint, fit for :meth:`HessianReport.from_dict`.
+
+    Raises:
+        FedscapeError: it cannot be read or is none.
+    """
+    try:
+        contents = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise FedscapeError(f"cannot read {path}: {error.strerror or error}") from error
+    except ValueError as error:
+        raise FedscapeError(f"{path} is no JSON file: give one that --json or --out wrote ({error})") from error
+    try:
+        entries = [{"checkpoint": str(path), **entry} for entry in contents.get("checkpoints", [contents])]
+        for entry in entries:
+            HessianReport.from_dict(entry)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise FedscapeError(f"{path} holds no Hessian report: give a file that --json or --out wrote") from error
+    return entries
+
+
+def write_numbers(
+    command: Command, reports: Sequence[HessianReport], numbers: list[dict[str, Any]], files: Sequence[Path | None]
+) -> None:
+    """Print the comparison of several reports; write all numbers to the JSON files, and the table where asked for.
+
+    Raises:
+        FedscapeError: a file cannot be written.
+    """
     table = comparison_table(reports)
     if len(reports) > 1:
         print(table)
     contents = numbers[0] if len(numbers) == 1 else {"checkpoints": numbers}
-    for file in [command.json, command.out and command.out / "hessian.json"]:
+    for file in files:
         if file is not None:
             write_json(file, contents)
             print(f"numbers: {file}")
-    if command.csv is not None:
-        write_text(command.csv, table.csv())
-        print(f"table: {command.csv}")
-    if command.out is not None:
-        write_arrays(command.out / "hessian.npz", reports)
-        picture = command.out / "hessian.png"
-        if command.rounds:
-            save_curves(paths, reports, picture)
-        else:
-            save_spectra(reports, picture)
-        print(f"arrays: {command.out / 'hessian.npz'}\nplot: {picture}")
-    return 0
+    if command.output.csv is not None:
+        write_text(command.output.csv, table.csv())
+        print(f"table: {command.output.csv}")
 
 
 def compare(command: Command, path: Path, ours: HessianReport) -> dict[str, Any]:
@@ -374,7 +474,8 @@ def compare(command: Command, path: Path, ours: HessianReport) -> dict[str, Any]
     from analysis.pyhessian_backend import compare_with_pyhessian
 
     landscape, title = command.landscape(path)
-    found = compare_with_pyhessian(landscape, command.top, ours=ours, title=title, **command.pyhessian_options())
+    options = command.pyhessian_options()
+    found = compare_with_pyhessian(landscape, command.spectrum.top, ours=ours, title=title, **options)
     print(f"{found}\n\n{found.explain()}\n")
     return {**found.theirs.to_dict(), "explanation": found.explain()}
 
@@ -395,23 +496,27 @@ def write_arrays(path: Path, reports: Sequence[HessianReport]) -> None:
         np.savez(file, **arrays)
 
 
-def save_curves(paths: Sequence[Path], reports: Sequence[HessianReport], path: Path) -> None:
-    """Draw the first eigenvalue, the trace and the loss of each run over its rounds."""
+def save_picture(command: Command, out: Path, paths: Sequence[Path], reports: Sequence[HessianReport]) -> None:
+    """Draw ``hessian.png``: the spectra on common axes, or with ``--rounds`` their curves over each run's rounds.
+
+    Raises:
+        FedscapeError: it cannot be written, or the curves' checkpoints are no rounds/NNNNN.pt.
+    """
     from analysis.pictures import save_figure
-    from analysis.spectrum_plots import plot_rounds
+    from analysis.spectrum_plots import plot_rounds, plot_spectra
 
-    runs: dict[str, list[tuple[int, HessianReport]]] = {}
-    for file, report in zip(paths, reports, strict=True):
-        runs.setdefault(file.parent.parent.name, []).append((int(file.stem), report))
-    save_figure(plot_rounds(runs), path)
-
-
-def save_spectra(reports: Sequence[HessianReport], path: Path) -> None:
-    """Draw all reports on common axes."""
-    from analysis.pictures import save_figure
-    from analysis.spectrum_plots import plot_spectra
-
-    save_figure(plot_spectra(reports), path)
+    picture = out / "hessian.png"
+    if command.rounds:
+        runs: dict[str, list[tuple[int, HessianReport]]] = {}
+        for file, report in zip(paths, reports, strict=True):
+            if not file.stem.isdigit():
+                raise FedscapeError(f"{file} is none of a run's rounds/NNNNN.pt: leave out --rounds")
+            runs.setdefault(file.parent.parent.name, []).append((int(file.stem), report))
+        figure = plot_rounds(runs)
+    else:
+        figure = plot_spectra(reports, None, command.output.eigenvalue_axis, command.output.density_axis)
+    save_figure(figure, picture)
+    print(f"plot: {picture}")
 
 
 def command_line() -> int:

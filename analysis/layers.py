@@ -2,26 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor, nn
-from torch.overrides import TorchFunctionMode
+from torch import Tensor
 
 from analysis.eigen import largest_eigenpairs
-from analysis.operators import Hessian, Multiplying, Operator
+from analysis.operators import Hessian
 from landscape import FedscapeError, Landscape
-
-ACTIVATIONS = {
-    "celu", "elu", "gelu", "glu", "hardshrink", "hardsigmoid", "hardswish", "hardtanh", "leaky_relu", "log_sigmoid",
-    "mish", "prelu", "relu", "relu6", "rrelu", "selu", "sigmoid", "silu", "softplus", "softshrink", "softsign",
-    "tanh", "tanhshrink", "threshold",
-}  # fmt: skip
-"""PyTorch's non-linearities by the names of their functions, which the modules call too."""
+from landscape.activations import Recorder, mean_square, weight_layers, weight_matrices
 
 
 @dataclass(frozen=True)
@@ -102,46 +94,14 @@ class NormProduct:
         return {"value": self.value, "log": self.log, "layers": list(self.layers), **lists}
 
 
-class Block(Multiplying):
-    """The principal block of a symmetric operator on a range of its coordinates."""
-
-    def __init__(self, operator: Operator, part: slice) -> None:
-        self._operator, self._range = operator, range(operator.shape[0])[part]
-        self._part = part
-        self.products = 0
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        """(b, b)."""
-        return len(self._range), len(self._range)
-
-    @property
-    def dtype(self) -> torch.dtype:
-        """The operator's type."""
-        return self._operator.dtype
-
-    @property
-    def device(self) -> torch.device:
-        """The operator's device."""
-        return self._operator.device
-
-    def matmat(self, vectors: Tensor) -> Tensor:
-        """A_bb V for V of shape [b, k] -> [b, k]: zeros elsewhere, one product of the whole, its rows."""
-        self.products += vectors.shape[1]
-        whole = vectors.new_zeros(self._operator.shape[0], vectors.shape[1])
-        whole[self._part] = vectors
-        return self._operator.matmat(whole)[self._part]
-
-
 def activation_norms(landscape: Landscape, w: Tensor | None = None) -> Activations:
     """The activation norms of MAN (Yashwanth et al., WACV 2024, eq. 16 to 18) over all samples, at a point.
 
-    An activation is what a call of one of PyTorch's non-linearities returns, be it by a module (``nn.ReLU``), a
-    function (``F.relu(x)``) or a method (``x.relu()``): every model has them at the same places, before any
-    pooling.  Which layer it belongs to is told by the order of the calls.
+    They are those of :class:`landscape.activations.Recorder`, and their total is the penalty that
+    :class:`landscape.activations.MAN` trains with.
 
     Args:
-        landscape: a model and its samples.
+        landscape: a model and its samples, or batches with an objective (then a batch counts by its size).
         w: the point, [d]; the landscape's own unless given.
 
     Raises:
@@ -160,19 +120,24 @@ def activation_norms(landscape: Landscape, w: Tensor | None = None) -> Activatio
     """
     outputs: dict[str, float] = {}
     inputs: dict[str, float] = {}
-    module = landscape._flat.module
-    with landscape._at(w), torch.no_grad(), ExitStack() as hooks:
-        recorder = _Recorder()
-        for name, layer in _layers(module).items():
-            hooks.enter_context(_hooked(layer, recorder.before(name or "model")))
-        for x, _, share in landscape.data.batches(landscape.batch_size, landscape.dtype):
-            recorder.begin(len(x))
-            with recorder:
-                module(x)
-            for sums, batch in ((outputs, recorder.outputs), (inputs, recorder.inputs)):
-                for name, value in batch.items():
-                    sums[name] = sums.get(name, 0.0) + share * value
+    batches, module = landscape._batches, landscape._flat.module
+    with landscape._at(w), torch.no_grad():
+        for _, x, _, share in batches.data.portion(landscape.batch_size, landscape.dtype, rank=0, world=1):
+            with Recorder(module, _mean_square, _square) as seen:
+                batches.outputs(module, x)
+            for name, value in seen.outputs.items():
+                outputs[name] = outputs.get(name, 0.0) + share * value.item()
+            for name, value in seen.inputs.items():
+                inputs[name] = inputs.get(name, 0.0) + value.item() / landscape.samples
     return Activations(outputs, inputs)
+
+
+def _square(x: Tensor) -> Tensor:
+    return x.double().square().sum()
+
+
+def _mean_square(a: Tensor) -> Tensor:
+    return mean_square(a.double())
 
 
 def layer_eigenvalues(
@@ -199,24 +164,24 @@ def layer_eigenvalues(
     Raises:
         FedscapeError: an unknown layer, no eigenvalue asked for, products that are not finite.
     """
-    slices = landscape.space.layers()
-    unknown = [name for name in layers or () if name not in slices]
+    there = landscape.space.layers()
+    unknown = [name for name in layers or () if name not in there]
     if unknown:
-        raise FedscapeError(f"there is no layer '{unknown[0]}' with parameters: there are {', '.join(slices)}")
-    names = tuple(slices if layers is None else layers)
+        raise FedscapeError(f"there is no layer '{unknown[0]}' with parameters: there are {', '.join(there)}")
+    names = tuple(there if layers is None else layers)
     if top < 1:
         raise FedscapeError(f"{top} eigenvalues are asked for: give at least 1")
-    hessian = Hessian(landscape, w)
     values, bounds = np.full((2, len(names), top), np.nan)
-    converged = np.zeros((len(names), top), dtype=bool)
-    sizes = np.array([slices[name].stop - slices[name].start for name in names], dtype=int)
+    converged, products = np.zeros((len(names), top), dtype=bool), 0
+    sizes = np.zeros(len(names), dtype=int)
     for i, name in enumerate(names):
-        k = min(top, int(sizes[i]))
-        found = largest_eigenpairs(
-            Block(hessian, slices[name]), k, tolerance=tolerance, max_products=max_products, seed=seed
-        )
+        block = Hessian(landscape.along([e.name for e in landscape.space.entries if e.layer == name], w))
+        sizes[i] = block.shape[0]
+        k = min(top, block.shape[0])
+        found = largest_eigenpairs(block, k, tolerance=tolerance, max_products=max_products, seed=seed)
+        products += block.products
         values[i, :k], bounds[i, :k], converged[i, :k] = found.values, found.bounds, found.converged
-    return LayerEigenvalues(names, sizes, values, bounds, converged, hessian.products)
+    return LayerEigenvalues(names, sizes, values, bounds, converged, products)
 
 
 def norm_product(landscape: Landscape, w: Tensor | None = None) -> NormProduct:
@@ -241,8 +206,8 @@ def norm_product(landscape: Landscape, w: Tensor | None = None) -> NormProduct:
     layers: list[str] = []
     norms: list[tuple[float, float]] = []
     with landscape._at(w):
-        for name, layer in _layers(landscape._flat.module).items():
-            for matrix in _matrices(layer):
+        for name, layer in weight_layers(landscape._flat.module).items():
+            for matrix in weight_matrices(layer):
                 rows = matrix.detach().double().flatten(1)
                 if not rows.isfinite().all() or not rows.any():
                     raise FedscapeError(f"the weights of '{name}' are 0 or not finite: they have no place in Q(F(w))")
@@ -254,67 +219,3 @@ def norm_product(landscape: Landscape, w: Tensor | None = None) -> NormProduct:
     log = 2 * np.log(spectral).sum() + np.log(((frobenius / spectral) ** 2).sum())
     with np.errstate(over="ignore"):
         return NormProduct(float(np.exp(log)), float(log), tuple(layers), spectral, frobenius)
-
-
-class _Recorder(TorchFunctionMode):
-    """Watches a forward pass: what layers take in, what non-linearities give, and in which order."""
-
-    def begin(self, samples: int) -> None:
-        """Forget the batch before."""
-        self.samples = samples
-        self.inputs: dict[str, float] = {}
-        self.outputs: dict[str, float] = {}
-        self._since: list[str] = []
-
-    def before(self, name: str) -> Any:
-        """A forward pre-hook that notes the layer called ``name`` and its input."""
-
-        def note(_: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-            if name not in self._since:
-                self._since.append(name)
-            x = next((a for a in (*args, *kwargs.values()) if isinstance(a, Tensor)), None)
-            if x is not None and x.is_floating_point():
-                self.inputs[_fresh(name, self.inputs)] = _square(x) / self.samples
-
-        return note
-
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        result = func(*args, **(kwargs or {}))
-        if getattr(func, "__name__", "").strip("_") in ACTIVATIONS and isinstance(result, Tensor):
-            name = " + ".join(self._since) or next(reversed(self.outputs), "input")
-            self.outputs[_fresh(name, self.outputs)] = _square(result) / result.numel()
-            self._since = []
-        return result
-
-
-def _square(x: Tensor) -> float:
-    return x.double().square().sum().item()
-
-
-def _fresh(name: str, taken: dict[str, float]) -> str:
-    """The name, numbered where it was there before: a layer that runs twice has two activations."""
-    label, number = name, 1
-    while label in taken:
-        number += 1
-        label = f"{name} ({number})"
-    return label
-
-
-@contextmanager
-def _hooked(layer: nn.Module, hook: Any) -> Iterator[None]:
-    handle = layer.register_forward_pre_hook(hook, with_kwargs=True)
-    try:
-        yield
-    finally:
-        handle.remove()
-
-
-def _layers(module: nn.Module) -> dict[str, nn.Module]:
-    """The modules that own a weight matrix or filters, by name."""
-    return {name: layer for name, layer in module.named_modules() if _matrices(layer)}
-
-
-def _matrices(layer: nn.Module) -> list[Tensor]:
-    if isinstance(layer, nn.LayerNorm):  # the one normalisation whose scale may have several axes
-        return []
-    return [p for name, p in layer.named_parameters(recurse=False) if p.dim() >= 2 and "bias" not in name]

@@ -84,6 +84,8 @@ class _OnLandscape(Multiplying):
 class Hessian(_OnLandscape):
     """∇²L at a point of a landscape (its own point unless given), exact over the whole data set.
 
+    ``graph_memory``: as in :meth:`landscape.Landscape.hessian`.
+
     Example:
         >>> import torch
         >>> from analysis import Hessian
@@ -94,8 +96,8 @@ class Hessian(_OnLandscape):
         tensor([1., 0.])
     """
 
-    def __init__(self, landscape: Landscape, w: Tensor | None = None) -> None:
-        super().__init__(landscape, landscape.hessian(w))
+    def __init__(self, landscape: Landscape, w: Tensor | None = None, *, graph_memory: int | str | None = None) -> None:
+        super().__init__(landscape, landscape.hessian(w, graph_memory=graph_memory))
 
 
 class GaussNewton(_OnLandscape):

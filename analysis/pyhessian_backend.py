@@ -23,7 +23,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from analysis.density import Density, _grid, _smooth
+from analysis.density import Density, _averaged, _grid
 from analysis.eigen import Eigenpairs
 from analysis.report import HessianReport
 from analysis.trace import Trace
@@ -130,8 +130,8 @@ def pyhessian_report(
         progress: show progress on stderr.
 
     Raises:
-        FedscapeError: numbers that make no sense, a loss that is not finite, a parameter without gradient (PyHessian
-            cannot take those), or PyHessian fails.
+        FedscapeError: numbers that make no sense, a loss that is not finite, a parameter without gradient or a penalty
+            on the activations (PyHessian cannot take those), or PyHessian fails.
 
     Example:
         >>> import torch
@@ -147,6 +147,8 @@ def pyhessian_report(
         raise FedscapeError(
             f"{top} eigenvalues are asked for: give a number from 1 to the {landscape.dimension} parameters there are"
         )
+    if landscape.penalty is not None:
+        raise FedscapeError("PyHessian measures a loss of the outputs, and this one has a penalty on the activations")
     if max_iterations < 2 or not tolerance > 0:
         raise FedscapeError("PyHessian's stopping rules need at least 2 iterations and a tolerance above 0")
     if density and (density_probes < 2 or density_steps < 1):
@@ -372,7 +374,7 @@ def compare_with_pyhessian(
 
     Raises:
         FedscapeError: as :func:`pyhessian_report` and :func:`analysis.hessian.measure_hessian`; or ``ours`` is of
-            another matrix or of the smallest eigenvalues.
+            another matrix or objective, of a block or of the smallest eigenvalues.
     """
     if ours is None:
         from analysis.hessian import measure_hessian  # a command too: not imported before it runs
@@ -382,7 +384,8 @@ def compare_with_pyhessian(
             trace_tolerance=trace_tolerance, density_probes=density_probes, density_steps=density_steps,
             seed=seed, progress=progress,
         )  # fmt: skip
-    if ours.which not in ("largest", "magnitude") or ours.matrix != "hessian" or ours.weight_decay:
+    special = ours.matrix != "hessian" or ours.weight_decay or ours.man or ours.block
+    if special or ours.which not in ("largest", "magnitude"):
         raise FedscapeError("PyHessian knows the largest eigenvalues of the plain Hessian only: compare those")
     theirs = pyhessian_report(
         landscape, top, trace=trace, density=density, tolerance=tolerance, max_iterations=max_iterations,
@@ -544,9 +547,8 @@ def _trace(samples: list[float]) -> Trace:
 def _density(nodes: np.ndarray, weights: np.ndarray, products: int) -> Density:
     nodes, weights = nodes.astype(np.float64), weights.astype(np.float64)
     grid, width = _grid(nodes[weights > 1e-12], 1000, 0.01)
-    curves = np.stack([_smooth(grid, n, w, width) for n, w in zip(nodes, weights, strict=True)])
-    stderr = curves.std(axis=0, ddof=1) / np.sqrt(len(curves))
-    return Density(grid, curves.mean(axis=0), stderr, width, nodes, weights, products)
+    values, stderr = _averaged(grid, nodes, weights, width)
+    return Density(grid, values, stderr, width, nodes, weights, products)
 
 
 def _mean(density: Density) -> tuple[float, float]:

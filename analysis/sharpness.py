@@ -112,7 +112,7 @@ def sam_sharpness(landscape: Landscape, rho: float, w: Tensor | None = None, ste
     point = _point(landscape, w)
     loss = _height(landscape, point)
     rise = _rise(landscape, point, loss, torch.ones_like(point), rho, steps)
-    return Sharpness("sam", rise, None, loss, rho, len(landscape.data), steps)
+    return Sharpness("sam", rise, None, loss, rho, landscape.samples, steps)
 
 
 def adaptive_sharpness(
@@ -139,7 +139,7 @@ def adaptive_sharpness(
     adaptive = landscape.space.mask("weight", "scale", device=point.device)
     scale = torch.where(adaptive, point.abs() + eta, torch.ones_like(point))
     rise = _rise(landscape, point, loss, scale, rho, steps)
-    return Sharpness("adaptive", rise, None, loss, rho, len(landscape.data), steps, eta=eta)
+    return Sharpness("adaptive", rise, None, loss, rho, landscape.samples, steps, eta=eta)
 
 
 def m_sharpness(
@@ -166,7 +166,8 @@ def m_sharpness(
         seed: deals the samples.
 
     Raises:
-        FedscapeError: as :func:`sam_sharpness`; m or the number of batches makes no sense.
+        FedscapeError: as :func:`sam_sharpness`; m or the number of batches makes no sense; the landscape is of
+            batches with an objective, which cannot be dealt anew.
     """
     n = len(landscape.data)
     _require(1 <= m <= n, f"batches of {m} samples are asked for: give a number from 1 to the {n} there are")
@@ -176,7 +177,7 @@ def m_sharpness(
     dealt = torch.randperm(n, generator=torch_generator(seed, "m-sharpness")).split(m)[:batches]
     rises = []
     for indices in dealt:
-        part = restricted(landscape, indices)
+        part = landscape.over(landscape.data.subset(indices))
         rises.append(_rise(part, point, part.value(point), torch.ones_like(point), rho, steps))
     shares = np.array([len(indices) for indices in dealt], dtype=float)
     shares /= shares.sum()
@@ -219,7 +220,7 @@ def average_sharpness(
         step = (radius * normal / normal.norm()).to(point)
         rises.append((landscape.value(point + step) + landscape.value(point - step)) / 2 - loss)
     stderr = float(np.std(rises, ddof=1) / np.sqrt(directions))
-    value, n = float(np.mean(rises)), len(landscape.data)
+    value, n = float(np.mean(rises)), landscape.samples
     return Sharpness("average", value, stderr, loss, radius, n, 0, draws=directions, seed=seed)
 
 
@@ -240,7 +241,8 @@ def gradient_noise(
         w: the point, [d]; the landscape's own unless given.
 
     Raises:
-        FedscapeError: a batch size or number of draws that makes no sense, a point of another shape.
+        FedscapeError: a batch size or number of draws that makes no sense, a point of another shape; the landscape
+            is of batches with an objective, from which no mini-batch can be drawn.
     """
     n = len(landscape.data)
     _require(1 <= batch_size <= n, f"a batch size of {batch_size} is asked for: give a number from 1 to {n}")
@@ -251,24 +253,11 @@ def gradient_noise(
     squares = []
     for _ in range(draws):
         indices = torch.randperm(n, generator=generator)[:batch_size]
-        apart = restricted(landscape, indices).gradient(point).double() - gradient
+        part = landscape.over(landscape.data.subset(indices))
+        apart = part.gradient(point).double() - gradient
         squares.append(torch.dot(apart, apart).item())
     stderr = float(np.std(squares, ddof=1) / np.sqrt(draws))
     return GradientNoise(gradient.norm().item(), float(np.mean(squares)), stderr, n, batch_size, draws, seed)
-
-
-def restricted(landscape: Landscape, indices: Tensor) -> Landscape:
-    """The same loss at the same point, over some of the samples."""
-    part = Landscape(
-        landscape._flat.module,
-        landscape.data.subset(indices),
-        landscape.loss,
-        device=landscape.device,
-        dtype=landscape.dtype,
-        batch_size=landscape.batch_size,
-    )
-    part.weights = landscape.weights  # the module stands wherever it was last asked
-    return part
 
 
 def _rise(landscape: Landscape, w: Tensor, loss: float, scale: Tensor, rho: float, steps: int) -> float:

@@ -7,6 +7,9 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import tyro
+from tyro.constructors import PrimitiveConstructorSpec
+
+_STREAM = {"auto": None, "yes": True, "no": False}
 
 
 def option(metavar: str, default: str) -> Any:
@@ -14,10 +17,21 @@ def option(metavar: str, default: str) -> Any:
     return tyro.conf.arg(metavar=metavar, help_behavior_hint=f"(default: {default})")
 
 
+_AUTO_YES_NO: PrimitiveConstructorSpec[bool | None] = PrimitiveConstructorSpec(
+    nargs=1,
+    metavar="{auto,yes,no}",
+    instance_from_str=lambda words: _STREAM[words[0]],
+    is_instance=lambda value: value is None or isinstance(value, bool),
+    str_from_instance=lambda value: [next(word for word, meant in _STREAM.items() if meant is value)],
+    choices=tuple(_STREAM),
+)
+
+
 @dataclass(frozen=True)
 class Source:
-    """Data, device and arithmetic: the arguments of ``Landscape.from_checkpoint`` by name."""
+    """Which data, on which device, in which arithmetic."""
 
+    # The names are those of the arguments of Landscape.from_checkpoint.
     split: Literal["train", "test"] = "train"
     """data to measure on"""
     samples: Annotated[int | None, option("N", "all")] = None
@@ -26,8 +40,10 @@ class Source:
     """only the training data of these clients"""
     device: str = "auto"
     """auto (CUDA where there is one), cpu, cuda or cuda:N"""
-    dtype: Annotated[Literal["float32", "float64"] | None, option("{float32,float64}", "the checkpoint's")] = None
-    """floating-point type of the arithmetic"""
+    dtype: Annotated[
+        Literal["float32", "float64", "tf32"] | None, option("{float32,float64,tf32}", "the checkpoint's")
+    ] = None
+    """arithmetic; tf32: float32 with faster products and convolutions, relative errors of about 1e-3, on CUDA only"""
     data_dir: Annotated[Path | None, option("DIR", "as in training")] = None
     """folder that holds the data set's own folder (cifar-10-batches-py, ...)"""
     model: Annotated[str | None, option("NAME", "the checkpoint's")] = None
@@ -36,3 +52,5 @@ class Source:
     """the data set: of a state dict from elsewhere, or where the checkpoint names it as package.module:callable"""
     batch_size: Annotated[int | None, option("N", "256 on the CPU, 1024 on CUDA")] = None
     """samples per micro-batch: speed and memory, not results"""
+    stream: Annotated[bool | None, _AUTO_YES_NO] = None
+    """samples stay in the host's memory, micro-batches go to the GPU in turn; auto: above half of its free memory"""

@@ -18,11 +18,12 @@ import numpy as np
 import torch
 import tyro
 
-from analysis.directions import FILTER, Plane, random_plane, tensor_digest
+from analysis.directions import FILTER, Plane, random_plane
 from analysis.source import Source, option
 from analysis.store import MAX_POINTS, Provenance, SurfaceStore, client_ranges
 from landscape import Checkpoint, FedscapeError, Landscape
 from landscape.command import parse, run
+from landscape.digests import tensor_digest
 from landscape.files import make_directory, write_json
 from landscape.foreign import open_checkpoint
 from landscape.progress import Progress
@@ -184,6 +185,7 @@ def measure_surface(
     model: str | None = None,
     data: str | None = None,
     batch_size: int | None = None,
+    stream: bool | None = None,
     resume: bool = True,
     progress: bool = False,
 ) -> Surface:
@@ -194,14 +196,14 @@ def measure_surface(
     Args:
         subject: a checkpoint's file, a checkpoint, or any ``Landscape`` (then the data, the device and the
             type are the landscape's own, ``split`` is only what it is called, and the arguments from
-            ``samples`` to ``batch_size`` stay out).
+            ``samples`` to ``stream`` stay out).
         points: along each axis; an odd number has the checkpoint itself in the centre.
         span: the farthest step, in units of the directions: at 1 a filter has moved by its own length.
         seed: of the two directions.
         store: an HDF5 file to keep the values in; one of the same surface is continued, a finished one
             read.  A measurement that was killed ends with the values of one that never was, bit for bit
             on one CPU.
-        split, samples, clients, device, dtype, data_dir, model, data, batch_size: as in
+        split, samples, clients, device, dtype, data_dir, model, data, batch_size, stream: as in
             :meth:`landscape.Landscape.from_checkpoint`.
         resume: ``False`` measures anew and replaces the store.
         progress: show progress on stderr.
@@ -227,14 +229,16 @@ def measure_surface(
     if split not in ("train", "test"):
         raise FedscapeError(f"unknown split '{split}': give train or test")
     if isinstance(subject, Landscape):
-        if device != "auto" or any(o is not None for o in (samples, clients, dtype, data_dir, model, data, batch_size)):
+        if device != "auto" or any(
+            o is not None for o in (samples, clients, dtype, data_dir, model, data, batch_size, stream)
+        ):
             raise FedscapeError("a Landscape brings its data, device and dtype along: leave those arguments out")
         landscape, names = subject, _names_of_landscape(subject)
     else:
         checkpoint = open_checkpoint(subject, model, data, data_dir)
         landscape = Landscape.from_checkpoint(
             checkpoint, split, clients, samples, device, dtype,
-            data_dir=data_dir, model=model, data=data, batch_size=batch_size,
+            data_dir=data_dir, model=model, data=data, batch_size=batch_size, stream=stream,
         )  # fmt: skip
         names = _names_of_checkpoint(checkpoint)
     plane = random_plane(landscape, seed)
@@ -248,9 +252,9 @@ def measure_surface(
         split=split,
         samples=len(landscape.data),
         clients=client_ranges(clients),
-        samples_digest=tensor_digest(*vars(landscape.data).values()),
+        samples_digest=landscape.data.digest(),
         loss=_name(getattr(landscape.loss, "__name__", type(landscape.loss).__name__)),
-        dtype=str(landscape.dtype).removeprefix("torch."),
+        dtype=landscape.precision,
     )
     values = SurfaceStore(
         _coordinates(points, span),

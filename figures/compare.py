@@ -19,6 +19,7 @@ from analysis.spectrum_plots import COLOURS, DASHES, MARKERS, draw_densities, dr
 from analysis.surface_plots import Scale, draw_colour_bar, draw_panel
 from figures.measurements import Cache
 from landscape import Checkpoint, Evaluation, FedscapeError
+from landscape.checkpoint import run_files
 from landscape.files import make_directory
 from landscape.foreign import open_checkpoint
 from landscape.table import Table
@@ -213,9 +214,5 @@ def _labels(checkpoints: Sequence[Checkpoint]) -> list[str]:
 
 
 def _metrics(checkpoint: Checkpoint) -> list[dict[str, Any]]:
-    if checkpoint.path is None or checkpoint.foreign:
-        return []
-    for folder in (checkpoint.path.parent, checkpoint.path.parent.parent):
-        if (folder / "metrics.jsonl").is_file():
-            return [m for m in RunDirectory(folder).metrics() if m["round"] <= checkpoint.round]
-    return []
+    files = [] if checkpoint.foreign else run_files(checkpoint.path, "metrics.jsonl")
+    return [m for file in files[:1] for m in RunDirectory(file.parent).metrics() if m["round"] <= checkpoint.round]

@@ -30,6 +30,17 @@ _TYPES: dict[str, type | tuple[type, ...]] = {
 }  # fmt: skip
 
 
+def run_files(checkpoint: Path | None, name: str) -> list[Path]:
+    """What is called ``name`` in the run directory that a checkpoint lies in (as ckpt.pt or rounds/NNNNN.pt) or is.
+
+    The nearest first; nothing for a checkpoint without a file.
+    """
+    if checkpoint is None:
+        return []
+    folders = [checkpoint] if checkpoint.is_dir() else [checkpoint.parent, checkpoint.parent.parent]
+    return [folder / name for folder in folders if (folder / name).exists()]
+
+
 @dataclass(frozen=True)
 class Checkpoint:
     """Contents of a checkpoint (format ``fedscape/1``): primitives and tensors only.
@@ -178,9 +189,8 @@ class Checkpoint:
         fields_ = {"spec": str, "clients": int, "digest": str}
         if not all(isinstance(recipe.get(k), kind) for k, kind in fields_.items()) or "seed" not in self.data:
             raise FedscapeError(f"{self._where}: the checkpoint does not say how its partition was drawn")
-        beside = [p / "partition.npz" for p in (self.path.parent, self.path.parent.parent)] if self.path else []
-        for file in beside:
-            if file.is_file() and (found := Partition.load(file)).digest() == recipe["digest"]:
+        for file in run_files(self.path, "partition.npz"):
+            if (found := Partition.load(file)).digest() == recipe["digest"]:
                 return found
         labels = dataset.train.targets.cpu().numpy()
         drawn = make_partition(recipe["spec"], labels, recipe["clients"], self.data["seed"])

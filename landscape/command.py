@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 import torch
 
+from landscape.distributed import RanksLostError, tell
 from landscape.errors import FedscapeError
 
 T = TypeVar("T")
@@ -53,14 +54,17 @@ def parse(parser: Callable[[], T], program: str) -> T:
 
 
 def run(main: Callable[[], Any]) -> int:
-    """Run a command: its exit code, or 2 and one sentence for a mistake of input or environment."""
+    """Run a command: its exit code, or 2 and one sentence for a mistake of input or environment.
+
+    Under ``torchrun`` the ranks' sentence is printed once where all fail alike (:func:`landscape.distributed.tell`).
+    """
     try:
         return main() or 0
     except FedscapeError as error:
-        print(f"error: {error}", file=sys.stderr)
+        tell(str(error), consequence=isinstance(error, RanksLostError))
         return EXIT_BAD_INPUT
     except torch.OutOfMemoryError as error:
-        print(f"error: out of device memory, give a smaller --batch-size or --device cpu ({error})", file=sys.stderr)
+        tell(f"out of device memory, give a smaller --batch-size or --device cpu ({error})")
         return EXIT_BAD_INPUT
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import timedelta
 
 import torch
 import torch.distributed as dist
@@ -12,6 +14,14 @@ from torch import Tensor
 
 from landscape.devices import resolve_device
 from landscape.errors import FedscapeError
+
+PATIENCE = timedelta(seconds=10)
+"""How long rank 0, when it fails, waits to hear whether the others fail alike; the others wait twice as long for it."""
+
+
+class RanksLostError(FedscapeError):
+    """The other ranks cannot be reached: most often the consequence of a failure that one of them tells of."""
+
 
 _NEEDED = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT")
 
@@ -27,10 +37,86 @@ def sum_over_ranks(tensor: Tensor) -> Tensor:
     """The tensor, now holding the sum of all ranks' tensors: one all-reduce, in place.
 
     Every rank must call it, in the same order; all get the same bits.  Without a group nothing happens.
+
+    Raises:
+        RanksLostError: the other ranks cannot be reached, as where one of them has stopped.
     """
     if rank_and_world()[1] > 1:
-        dist.all_reduce(tensor)
+        try:
+            dist.all_reduce(tensor)
+        except torch.OutOfMemoryError:
+            raise
+        except RuntimeError as error:
+            reason = str(error).strip().partition("\n")[0]
+            raise RanksLostError(f"the other processes cannot be reached, one may have stopped ({reason})") from error
     return tensor
+
+
+def tell(message: str, *, consequence: bool = False) -> None:
+    """Print what a process fails with on stderr: once where all ranks fail alike, else with the rank.
+
+    Under ``torchrun`` the ranks hear of one another through its store, which is there before, in and after a group.
+
+    Args:
+        message: what has failed.
+        consequence: of another rank's failure, which is told in its place (:class:`RanksLostError`).
+    """
+    rank, world = os.environ.get("RANK", ""), os.environ.get("WORLD_SIZE", "")
+    if not (rank.isdigit() and world.isdigit()) or world == "1":
+        print(f"error: {message}", file=sys.stderr)
+    elif (store := _torchruns_store()) is None:
+        print(f"error: rank {rank}: {message}", file=sys.stderr)
+    else:
+        tell_once(store, "" if consequence else message, int(rank), int(world), PATIENCE, message)
+
+
+def tell_once(store: dist.Store, message: str, rank: int, world: int, patience: timedelta, otherwise: str = "") -> None:
+    """As :func:`tell`, over any store that the ranks share; no rank waits for longer than three times ``patience``.
+
+    Rank 0 hears the others and speaks for all where they fail alike.  A rank ends when it has been told of, because
+    ``torchrun`` ends all processes with the first one that fails.
+
+    Args:
+        store: the ranks'.
+        message: what has failed; empty for the consequence of another rank's failure.
+        rank, world: this process's number, and how many there are.
+        patience: how long rank 0 waits for the others.
+        otherwise: a consequence's own message, for when no other rank tells of a failure.
+    """
+    store.set(f"failed/{rank}", message)
+    alike = False
+    if rank == 0:
+        others = [f"failed/{other}" for other in range(1, world)]
+        alike = bool(message) and _heard(store, others, patience) == [message] * (world - 1)
+    elif message and _heard(store, ["said for all"], 2 * patience) == [message]:
+        return
+    if message:
+        print(f"error: {message}" if alike else f"error: rank {rank}: {message}", file=sys.stderr, flush=True)
+        store.set("told", message)
+    if rank == 0:
+        store.set("said for all", message if alike else "")
+    if not message and _heard(store, ["told"], 3 * patience) is None:
+        print(f"error: rank {rank}: {otherwise}", file=sys.stderr)
+
+
+def _heard(store: dist.Store, keys: list[str], patience: timedelta) -> list[str] | None:
+    """What is in the store under the keys; ``None`` where some stay empty for too long."""
+    try:
+        store.wait(keys, patience)
+    except RuntimeError:
+        return None
+    return [store.get(key).decode() for key in keys]
+
+
+def _torchruns_store() -> dist.Store | None:
+    if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True":
+        return None  # rank 0's own store, which is gone when rank 0 has failed
+    try:
+        address, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
+        store = dist.TCPStore(address, port, is_master=False, timeout=PATIENCE)
+    except (KeyError, ValueError, RuntimeError):
+        return None
+    return dist.PrefixStore(f"fedscape/{os.environ.get('TORCHELASTIC_RESTART_COUNT', 0)}", store)
 
 
 @contextmanager

@@ -8,6 +8,8 @@ import torch
 from torch import Tensor, nn
 
 from landscape.errors import FedscapeError
+from landscape.groupnorm import SafeGroupNorm
+from landscape.layout import TakesChannelsLast
 from landscape.space import ParameterSpace
 
 
@@ -16,10 +18,18 @@ class FlatModule:
 
     Flat arithmetic at a plain module's speed: no functional call, no copy per parameter.  The module
     handed in is never touched.
+
+    Raises:
+        FedscapeError: the module cannot be copied.
     """
 
     def __init__(self, module: nn.Module, device: torch.device, dtype: torch.dtype) -> None:
-        self.module = copy.deepcopy(module).to(device=device, dtype=dtype)
+        self.module = _copied(module).to(device=device, dtype=dtype)
+        for layer in self.module.modules():
+            if type(layer) is nn.GroupNorm:
+                layer.__class__ = SafeGroupNorm
+        if not any(isinstance(hook, TakesChannelsLast) for hook in self.module._forward_pre_hooks.values()):
+            self.module.register_forward_pre_hook(TakesChannelsLast())
         self.space = ParameterSpace.of(self.module)
         named = dict(self.module.named_parameters())
         self.buffer = self.space.flatten(named)
@@ -101,7 +111,7 @@ class FlatModule:
         live = [i for i, g in enumerate(gradients) if g.requires_grad]
         if not live or not len(v):
             return torch.zeros_like(v)
-        rows = []
+        found = torch.empty_like(v)
         for k, row in enumerate(v):
             parts = [p.view(e.shape) for p, e in zip(row.split(self.space.sizes), self.space.entries, strict=True)]
             products = torch.autograd.grad(
@@ -112,8 +122,20 @@ class FlatModule:
                 allow_unused=True,
                 materialize_grads=True,
             )
-            rows.append(join(products))
-        return torch.stack(rows)
+            found[k] = join(products)
+        return found
+
+
+def _copied(module: nn.Module) -> nn.Module:
+    try:
+        return copy.deepcopy(module)
+    except RuntimeError as error:
+        if "deepcopy protocol" not in str(error):
+            raise
+        raise FedscapeError(
+            "the model holds a computed tensor and cannot be copied: in place of torch.nn.utils.weight_norm (or "
+            "spectral_norm) give that of torch.nn.utils.parametrizations, and keep no results of a forward pass"
+        ) from error
 
 
 def join(tensors: list[Tensor] | tuple[Tensor, ...]) -> Tensor:

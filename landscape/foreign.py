@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from landscape.checkpoint import UNKNOWN, Checkpoint
-from landscape.datasets import load_dataset
+from landscape.datasets import Dataset, load_dataset
 from landscape.errors import FedscapeError
 from landscape.files import load_torch
 from landscape.models import build_model
@@ -48,12 +48,19 @@ def open_checkpoint(
         FedscapeError: the file cannot be read, would run code or holds no weights; ``model`` or ``data`` is needed and
             not given, or cannot be had; the weights are not the model's.
     """
+    return opened(path, model, data, data_dir)[0]
+
+
+def opened(
+    path: str | Path | Checkpoint, model: str | None = None, data: str | None = None, data_dir: str | Path | None = None
+) -> tuple[Checkpoint, Dataset | None]:
+    """:func:`open_checkpoint`, and the data set where that had to load it to know the model's shapes."""
     if isinstance(path, Checkpoint):
-        return path
+        return path, None
     path = Path(path)
     contents = _read_safetensors(path) if path.suffix == ".safetensors" else load_torch(path)
     if isinstance(contents, dict) and _is_native(contents):
-        return Checkpoint.of_contents(contents, path)
+        return Checkpoint.of_contents(contents, path), None
     state = _state_dict(contents, path)
     if model is None or data is None:
         wanted = [f"{option} NAME" for option, value in (("--model", model), ("--data", data)) if value is None]
@@ -65,7 +72,7 @@ def open_checkpoint(
     dataset = load_dataset(data, data_dir)
     kwargs: dict[str, Any] = {"input_shape": list(dataset.input_shape), "classes": dataset.classes}
     parameters, buffers = _fit(state, build_model(model, seed=0, **kwargs), f"{path} does not fit '{model}' on {data}")
-    return Checkpoint(
+    checkpoint = Checkpoint(
         model={"name": model, "kwargs": kwargs},
         data={"name": data, "kwargs": {} if data_dir is None else {"data_dir": str(data_dir)}},
         algorithm={"name": UNKNOWN},
@@ -76,6 +83,7 @@ def open_checkpoint(
         versions={},
         path=path,
     )
+    return checkpoint, dataset
 
 
 def _is_native(contents: dict[Any, Any]) -> bool:

@@ -13,6 +13,8 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
+from landscape.layout import is_channels_last
+
 
 class _Forward(torch.autograd.Function):
     @staticmethod
@@ -36,7 +38,7 @@ class _Backward(torch.autograd.Function):
     def forward(
         ctx: Any, g: Tensor, x: Tensor, weight: Tensor, mean: Tensor, rstd: Tensor, groups: int
     ) -> tuple[Tensor, Tensor, Tensor]:
-        layout = torch.channels_last if _is_channels_last(x) else torch.contiguous_format
+        layout = torch.channels_last if is_channels_last(x) else torch.contiguous_format
         g = g.contiguous(memory_format=layout)
         ctx.save_for_backward(g, x, weight, mean, rstd)
         ctx.groups = groups
@@ -104,8 +106,16 @@ def _combine(terms: list[tuple[Tensor, Tensor]], constant: Tensor) -> Tensor:
     return out
 
 
-def _is_channels_last(x: Tensor) -> bool:
-    return x.dim() == 4 and x.is_contiguous(memory_format=torch.channels_last) and not x.is_contiguous()
+class SafeGroupNorm(nn.GroupNorm):
+    """``nn.GroupNorm`` past a crash of PyTorch's (2.13).
+
+    On the CPU its backward ends the process where a channels-last input needs no gradient, such as images
+    themselves or what frozen layers give.
+    """
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[n, C, ...] -> [n, C, ...]."""
+        return super().forward(x if x.requires_grad or not torch.is_grad_enabled() else x.contiguous())
 
 
 class TwiceDifferentiableGroupNorm(nn.GroupNorm):
@@ -113,13 +123,6 @@ class TwiceDifferentiableGroupNorm(nn.GroupNorm):
 
     def forward(self, x: Tensor) -> Tensor:
         """[n, C, ...] -> [n, C, ...]."""
-        if not _is_channels_last(x):
+        if not is_channels_last(x):
             x = x.contiguous()
         return _Forward.apply(x, self.weight, self.bias, self.num_groups, self.eps)
-
-
-def quicken(module: nn.Module) -> None:
-    """Give a private module's affine GroupNorm layers the cheaper double backward, in place."""
-    for layer in module.modules():
-        if type(layer) is nn.GroupNorm and layer.affine:
-            layer.__class__ = TwiceDifferentiableGroupNorm

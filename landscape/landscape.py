@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import copy
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,15 +12,18 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from landscape.activations import MAN
 from landscape.checkpoint import Checkpoint
-from landscape.devices import free_memory, reproducible_arithmetic, resolve_device, resolve_dtype
+from landscape.devices import TF32, free_memory, memory_size, reproducible_arithmetic, resolve_device, resolve_dtype
+from landscape.digests import tensor_digest
 from landscape.distributed import rank_and_world
 from landscape.errors import FedscapeError
 from landscape.flat import FlatModule
-from landscape.foreign import open_checkpoint
-from landscape.products import GaussNewtonProducts, HessianProducts, Loss, OutputCurvature
+from landscape.foreign import opened
+from landscape.products import GaussNewtonProducts, HessianProducts, OutputCurvature
 from landscape.randomness import torch_generator
-from landscape.samples import Batches, MicroBatches, Objective, Samples, as_samples
+from landscape.samples import Batches, Loss, MicroBatches, Objective, Samples, as_samples
+from landscape.soundness import require_function, require_mean
 from landscape.space import ParameterSpace
 
 BATCH_SIZE = {"cpu": 256, "cuda": 1024}
@@ -49,12 +53,20 @@ class Landscape:
         data: ``Samples`` or a pair of tensors (inputs, targets); for anything else see :meth:`of`.
         loss: (outputs, targets) -> scalar mean over the batch; cross-entropy unless given.
         device: ``auto``, ``cpu``, ``cuda`` or ``cuda:N``.
-        dtype: ``float32`` or ``float64``; the model's own unless given.
+        dtype: ``float32``, ``float64`` or ``tf32`` (float32 numbers, but faster products and convolutions with
+            relative errors of about 1e-3; on CUDA only); the model's own unless given.
         batch_size: samples per micro-batch (256 on the CPU, 1024 on CUDA unless given); changes speed and
             memory, and results only by rounding.  Where the device's memory runs out it is halved, with a warning.
+        penalty: ζ·L^act of the model's activations, added to the loss (:class:`landscape.activations.MAN`): value,
+            gradient and Hessian are then those of the sum.
+        stream: keep the samples in the host's memory and take each micro-batch to the device when its turn comes,
+            which changes speed and memory only; unless given, where they would take more than half of the GPU memory
+            that is free.  On the CPU it makes no difference.
 
     Raises:
-        FedscapeError: no trainable parameters, no samples, an unknown device or dtype.
+        FedscapeError: no trainable parameters, no samples, an unknown device or dtype, ``tf32`` on the CPU; later, a
+            penalty of a model without activations, or what is no mean over samples (:mod:`landscape.soundness`:
+            sums and class weights in every quantity, batch statistics and random numbers in the derivatives).
 
     Example:
         >>> import torch
@@ -77,20 +89,28 @@ class Landscape:
         device: str | torch.device = "auto",
         dtype: str | torch.dtype | None = None,
         batch_size: int | None = None,
+        penalty: MAN | None = None,
+        stream: bool | None = None,
     ) -> None:
         if batch_size is not None and batch_size < 1:
             raise FedscapeError(f"the micro-batch size is {batch_size}: it must be at least 1")
         place = resolve_device(device)
         own = next((p.dtype for p in model.parameters() if p.is_floating_point()), torch.float32)
-        self._flat = FlatModule(model, place, resolve_dtype(dtype or own))
+        tf32 = dtype == TF32
+        if tf32 and place.type != "cuda":
+            raise FedscapeError(f"tf32 is arithmetic of CUDA devices and this one is {place}: give float32 or float64")
+        self._flat = FlatModule(model, place, torch.float32 if tf32 else resolve_dtype(dtype or own))
         self._flat.module.eval()
+        self._stream = stream
+        self._title: str | None = None
         if isinstance(data, Batches):
             self.loss: Loss = _itself
-            self._batches = MicroBatches(data.to(place), 1, self._flat.dtype)
+            self._batches = MicroBatches(data.to(place), 1, self._flat.dtype, tf32, penalty)
         else:
             self.loss = loss
             size = batch_size or BATCH_SIZE[place.type]
-            self._batches = MicroBatches(as_samples(data).to(place), size, self._flat.dtype)
+            here = _placed(as_samples(data), place, stream)
+            self._batches = MicroBatches(here, size, self._flat.dtype, tf32, penalty)
         self.weights = self._flat.buffer.clone()
         """The point the model came with, [d]."""
 
@@ -104,6 +124,7 @@ class Landscape:
         size: Callable[[Any], int] | None = None,
         device: str | torch.device = "auto",
         dtype: str | torch.dtype | None = None,
+        penalty: MAN | None = None,
     ) -> Landscape:
         """L(w) = Σ_b size(b) objective(model_w, b) / Σ_b size(b): any scalar loss of any module over any batches.
 
@@ -119,7 +140,7 @@ class Landscape:
             objective: (module, batch) -> the scalar mean over the batch.
             size: batch -> its weight in the mean, such as the number of tokens that are not masked; the length of
                 the first tensor in it unless given.
-            device, dtype: as in :class:`Landscape`.
+            device, dtype, penalty: as in :class:`Landscape`.
 
         Raises:
             FedscapeError: as :class:`Landscape`; the batches can be gone through only once, or a size is negative
@@ -134,7 +155,7 @@ class Landscape:
             >>> bowl.hvp(None, torch.ones(1))
             tensor([4.])
         """
-        return cls(model, Batches(batches, objective, size), device=device, dtype=dtype)
+        return cls(model, Batches(batches, objective, size), device=device, dtype=dtype, penalty=penalty)
 
     @classmethod
     def from_checkpoint(
@@ -150,6 +171,8 @@ class Landscape:
         model: str | None = None,
         data: str | None = None,
         batch_size: int | None = None,
+        penalty: MAN | None = None,
+        stream: bool | None = None,
     ) -> Landscape:
         """The landscape around a checkpoint, at the checkpoint's point (``.weights``, [d]).
 
@@ -158,7 +181,7 @@ class Landscape:
             split: ``train`` or ``test``.
             clients: restrict the training data to those clients' (ids of the run's partition).
             samples: a random subset of that many samples, the same for every checkpoint of the same data.
-            device, dtype, batch_size: as in :class:`Landscape`.
+            device, dtype, batch_size, penalty, stream: as in :class:`Landscape`.
             data_dir: where the data lie, if not where they lay when the checkpoint was trained.
             model, data: what a state dict is of; or a model or data set as ``package.module:callable``, needed
                 where the checkpoint names one, because a file may not decide which code runs.
@@ -167,9 +190,10 @@ class Landscape:
             FedscapeError: the file cannot be loaded or does not fit its model, the data are missing, an
                 unknown split or client, more samples than there are.
         """
-        checkpoint = open_checkpoint(path, model, data, data_dir)
+        checkpoint, dataset = opened(path, model, data, data_dir)
         module = checkpoint.build_model(model)
-        dataset = checkpoint.load_dataset(data_dir=data_dir, name=data)
+        if dataset is None:
+            dataset = checkpoint.load_dataset(data_dir=data_dir, name=data)
         chosen = dataset.split(split)
         if clients is not None:
             if split != "train":
@@ -177,26 +201,57 @@ class Landscape:
             chosen = chosen.subset(checkpoint.client_indices(dataset, clients))
         if samples is not None:
             chosen = random_subset(chosen, samples)
-        return cls(module, chosen, device=device, dtype=dtype, batch_size=batch_size)
+        options: dict[str, Any] = {"batch_size": batch_size, "penalty": penalty, "stream": stream}
+        around = cls(module, chosen, device=device, dtype=dtype, **options)
+        around._title = checkpoint.title
+        return around
 
     def to(self, dtype: str | torch.dtype) -> Landscape:
         """The same function at the same point, in another floating-point type."""
-        other = Landscape(
-            self._flat.module,
-            self._batches.data,
-            self.loss,
-            device=self.device,
-            dtype=dtype,
-            batch_size=self.batch_size,
-        )
-        other.weights = self.weights.to(other.dtype)
+        other = self._like(self._flat.module, self._batches.data, dtype)
+        other._title = self._title
         return other
 
+    def over(self, data: Samples) -> Landscape:
+        """The same loss at the same point, over other samples."""
+        return self._like(self._flat.module, data, self.precision)
+
+    def along(self, names: Collection[str], w: Tensor | None = None) -> Landscape:
+        """The same function of the named parameters alone; the others stay what they are at a point.
+
+        Its Hessian is the principal block of those coordinates, and products with it cost less: nothing is
+        differentiated by what stays.
+
+        Args:
+            names: of parameter tensors that are coordinates.
+            w: the point, [d]; ``weights`` unless given.
+        """
+        with self._at(w):
+            module = copy.deepcopy(self._flat.module)
+        for name, parameter in module.named_parameters():
+            parameter.requires_grad_(name in names and parameter.requires_grad)
+        return Landscape(module, self._batches.data, self.loss, **self._options(), dtype=self.precision)
+
+    def _like(self, module: nn.Module, data: Samples | Batches, dtype: str | torch.dtype) -> Landscape:
+        other = Landscape(module, data, self.loss, **self._options(), dtype=dtype)
+        other.weights = self.weights.to(other.dtype)  # the module stands wherever it was last asked
+        return other
+
+    def _options(self) -> dict[str, Any]:
+        return {
+            "device": self.device,
+            "batch_size": self.batch_size,
+            "penalty": self.penalty,
+            "stream": self._stream,
+        }
+
     def __repr__(self) -> str:
-        return (
-            f"Landscape({self.dimension:,} parameters, {len(self._batches.data):,} samples, "
-            f"{self.device}, {str(self.dtype).removeprefix('torch.')})"
-        )
+        return f"Landscape({self.dimension:,} parameters, {self.samples:,} samples, {self.device}, {self.precision})"
+
+    @property
+    def title(self) -> str:
+        """What it is, in a line: the checkpoint it is around, where it came from one."""
+        return self._title or repr(self)
 
     @property
     def space(self) -> ParameterSpace:
@@ -219,6 +274,25 @@ class Landscape:
         return self._flat.dtype
 
     @property
+    def precision(self) -> str:
+        """The arithmetic by name: ``float32``, ``float64`` or ``tf32``."""
+        return TF32 if self._batches.tf32 else str(self.dtype).removeprefix("torch.")
+
+    @property
+    def samples(self) -> int:
+        """n, how many samples the loss is a mean over (of batches with an objective: the sum of their sizes)."""
+        return len(self._batches.data)
+
+    @property
+    def penalty(self) -> MAN | None:
+        """What is added to the loss."""
+        return self._batches.penalty
+
+    def digest(self) -> str:
+        """A fingerprint of the point, the data and the penalty, to tell landscapes of one model apart."""
+        return f"{tensor_digest(self.weights)} {self._batches.data.digest()} {self.penalty}"
+
+    @property
     def data(self) -> Samples:
         """The samples; may be set, and holds for what is asked from then on.
 
@@ -231,7 +305,8 @@ class Landscape:
 
     @data.setter
     def data(self, data: Samples) -> None:
-        self._batches = MicroBatches(data.to(self.device), self.batch_size, self.dtype)
+        here = _placed(data, self.device, self._stream)
+        self._batches = MicroBatches(here, self.batch_size, self.dtype, self._batches.tf32, self.penalty)
 
     @property
     def batch_size(self) -> int:
@@ -265,10 +340,11 @@ class Landscape:
         targets = data.targets if isinstance(data, Samples) and not data.targets.is_floating_point() else None
 
         def over_portion() -> Tensor:
+            require_mean(self._flat, self.loss, self._batches)
             sums = torch.zeros(2, dtype=torch.float64, device=self.device)
             for _, x, y, share in self._batches:
-                outputs = self._batches.outputs(self._flat.module, x)
-                sums[0] += share * self.loss(outputs, y).double()
+                loss, outputs = self._batches.scored(self._flat.module, self.loss, x, y)
+                sums[0] += share * loss.double()
                 if targets is not None:
                     sums[1] += (outputs.argmax(dim=1) == y).sum()
             return sums
@@ -281,9 +357,11 @@ class Landscape:
         """∇L(w), [d]."""
 
         def over_portion() -> Tensor:
+            require_function(self._flat, self.loss, self._batches)
             total = torch.zeros_like(self.weights)
             for _, x, y, share in self._batches:
-                total.add_(self._flat.gradient(self.loss(self._batches.outputs(self._flat.module, x), y)), alpha=share)
+                loss, _ = self._batches.scored(self._flat.module, self.loss, x, y)
+                total.add_(self._flat.gradient(loss), alpha=share)
             return total
 
         with self._at(w), torch.enable_grad():
@@ -301,16 +379,19 @@ class Landscape:
         """
         return self.hessian(w, graph_memory=0)(v)
 
-    def hessian(self, w: Tensor | None = None, *, graph_memory: int | None = None) -> HessianProducts:
+    def hessian(self, w: Tensor | None = None, *, graph_memory: int | str | None = None) -> HessianProducts:
         """Hessian-vector products at one point, for many calls.
 
         Args:
             w: the point, [d]; ``None`` is ``weights``.
-            graph_memory: bytes to spend on keeping gradients' graphs between calls, which saves about a third
-                of each product; a quarter of the free memory unless given, 0 keeps none.
+            graph_memory: bytes (or a text such as ``500MB``) to spend on keeping gradients' graphs between calls,
+                which saves about a third of each product; a quarter of the free memory unless given, 0 keeps none.
+
+        Raises:
+            FedscapeError: ``graph_memory`` is no amount of memory.
         """
         sharing = rank_and_world()[1] if self.device.type == "cpu" else 1
-        memory = free_memory(self.device) // 4 // sharing if graph_memory is None else graph_memory
+        memory = free_memory(self.device) // 4 // sharing if graph_memory is None else memory_size(graph_memory)
         return HessianProducts(self._flat, self.loss, self._batches, self.weights if w is None else w, memory)
 
     def gauss_newton(
@@ -324,9 +405,14 @@ class Landscape:
             seed: of the labels of ``mc``.
 
         Raises:
-            FedscapeError: another kind, a landscape of arbitrary batches; in a product, ``mc`` of something that
-                is no classifier.
+            FedscapeError: another kind, a landscape of arbitrary batches or with a penalty; in a product, ``mc``
+                of something that is no classifier.
         """
+        if self.penalty is not None:
+            raise FedscapeError(
+                "the Gauss-Newton and Fisher matrices are of a loss of the outputs, and MAN's penalty is one of the "
+                "activations: take the Hessian, or leave out the penalty"
+            )
         if isinstance(self._batches.data, Batches):
             raise FedscapeError(
                 "the Gauss-Newton and Fisher matrices need the model's outputs, which an objective of its own hides: "
@@ -337,8 +423,15 @@ class Landscape:
     @contextmanager
     def _at(self, w: Tensor | None) -> Iterator[None]:
         self._flat.load(self.weights if w is None else w)
-        with reproducible_arithmetic():
+        with reproducible_arithmetic(self._batches.tf32):
             yield
+
+
+def _placed(data: Samples, place: torch.device, stream: bool | None) -> Samples:
+    """The samples on the device, or in the host's memory where they are to be streamed or are too large for it."""
+    if stream is None:
+        stream = place.type == "cuda" and data.device.type == "cpu" and data.nbytes > free_memory(place) // 2
+    return data.streamed(place) if stream else data.to(place)
 
 
 def _itself(outputs: Tensor, _: Any) -> Tensor:

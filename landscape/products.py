@@ -13,81 +13,111 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from landscape.devices import reproducible_arithmetic
 from landscape.errors import FedscapeError
 from landscape.flat import FlatModule, join
-from landscape.groupnorm import quicken
+from landscape.quicken import quicken
 from landscape.randomness import torch_generator
-from landscape.samples import MicroBatches
+from landscape.samples import Loss, MicroBatches, tensors
+from landscape.soundness import require_function
 
 OutputCurvature = Literal["ggn", "empirical", "mc"]
 
-Loss = Callable[[Tensor, Tensor], Tensor]
 
+class _Products:
+    """v -> A v for a matrix A that is a mean over micro-batches, at the point ``w``.
 
-class HessianProducts:
-    """v -> ∇²L(w) v, exact over all micro-batches.
-
-    The gradient's graph of a micro-batch is kept between calls while ``memory`` lasts (the first micro-batch
-    is weighed); the others' are made again each time.  Where micro-batches have become smaller, all graphs are
-    dropped and half that memory is used from then on.  Graphs hold on to a module of their own, so that nobody can
-    move it under them.
+    A module of its own stands there: nobody can move it, nor the graphs that hold on to it.
     """
 
-    def __init__(
-        self,
-        flat: FlatModule,
-        loss: Loss,
-        batches: MicroBatches,
-        w: Tensor,
-        memory: int,
-    ) -> None:
+    def __init__(self, flat: FlatModule, loss: Loss, batches: MicroBatches, w: Tensor) -> None:
         self._flat = FlatModule(flat.module, flat.device, flat.dtype)
+        self._flat.load(w)
         quicken(self._flat.module)
-        self._w, self._loss, self._batches, self._memory = w, loss, batches, memory
-        self._graphs: dict[int, list[Tensor]] = {}
-        self._cut = self._batches.cut
-        self._weight: int | None = None
-
-    @property
-    def graphs_kept(self) -> int:
-        """How many micro-batches' graphs are kept."""
-        return len(self._graphs)
+        self._loss, self._batches = loss, batches
+        self._each = False  # whether the matrix is one of single samples
 
     def __call__(self, v: Tensor) -> Tensor:
-        """∇²L(w) v for one vector [d] or stacked ones [k, d], which share each graph; in the shape of ``v``."""
+        """A v for one vector [d] or stacked ones [k, d], which share what a micro-batch costs; in the shape of ``v``.
+
+        Raises:
+            FedscapeError: vectors of another length; at first, a loss that is no function of the parameters or no
+                mean over samples (:mod:`landscape.soundness`).
+        """
         space = self._flat.space
         space.check(v)
         rows = v.detach().reshape(-1, space.dimension).to(self._flat.buffer)
         return self._batches.sum(lambda: self._over_portion(rows)).reshape(v.shape)
 
     def _over_portion(self, rows: Tensor) -> Tensor:
-        total = torch.zeros_like(rows)
+        # Fused attention kernels have no double backward; the plain one has.
+        with reproducible_arithmetic(self._batches.tf32), torch.enable_grad(), sdpa_kernel(SDPBackend.MATH):
+            require_function(self._flat, self._loss, self._batches, each=self._each)
+            return self._multiply(rows)
+
+    def _multiply(self, rows: Tensor) -> Tensor:
+        """This rank's part of the products with rows [k, d]."""
+        raise NotImplementedError
+
+
+class HessianProducts(_Products):
+    """v -> ∇²L(w) v, exact over all micro-batches.
+
+    Right on every layer whose double backward PyTorch has right.  It is wrong for ``weight_norm`` along an axis
+    (PyTorch 2.13), which a comparison with differences of gradients tells (``analysis.verify``).
+
+    The gradient's graph of a micro-batch is kept between calls while ``memory`` (bytes) lasts; the others' are made
+    again each time.  Of micro-batches of one shape the first is weighed.  Where micro-batches have become smaller, all
+    graphs are dropped and half that memory is used from then on.
+    """
+
+    def __init__(self, flat: FlatModule, loss: Loss, batches: MicroBatches, w: Tensor, memory: int) -> None:
+        super().__init__(flat, loss, batches, w)
+        self._memory = memory
+        self._begin()
+
+    def _begin(self) -> None:
+        self._cut = self._batches.cut
+        self._graphs: dict[int, list[Tensor]] = {}
+        self._weights: dict[tuple[torch.Size, ...], int] = {}
+        self._held = 0
+
+    @property
+    def graphs_kept(self) -> int:
+        """How many micro-batches' graphs are kept."""
+        return len(self._graphs)
+
+    def _over_portion(self, rows: Tensor) -> Tensor:
         cut = self._batches.cut
         if self._cut != cut:  # the graphs are of other micro-batches
-            self._graphs.clear()
             if cut[0] < self._cut[0]:
                 self._memory //= 2  # they may be why memory ran out
-            self._cut, self._weight = cut, None
-        if not self._graphs:
-            self._flat.load(self._w)
-        # Fused attention kernels have no double backward; the plain one has.
-        with reproducible_arithmetic(), torch.enable_grad(), sdpa_kernel(SDPBackend.MATH):
-            for start, x, y, share in self._batches:
-                gradients = self._graphs.get(start) or self._gradients(start, x, y)
-                total.add_(self._flat.products(gradients, rows, keep=start in self._graphs), alpha=share)
+            self._begin()
+        return super()._over_portion(rows)
+
+    def _multiply(self, rows: Tensor) -> Tensor:
+        total = torch.zeros_like(rows)
+        for start, x, y, share in self._batches:
+            gradients = self._graphs.get(start) or self._gradients(start, x, y)
+            total.add_(self._flat.products(gradients, rows, keep=start in self._graphs), alpha=share)
         return total
 
     def _gradients(self, start: int, x: Any, y: Any) -> list[Tensor]:
-        if self._memory and self._weight is None:
-            self._weight, gradients = self._weigh(x, y)
+        if not self._memory:
+            return self._slope(x, y)
+        shapes = tuple(tensor.shape for tensor in tensors((x, y)))
+        if shapes in self._weights:
+            gradients = self._slope(x, y)
         else:
-            gradients = self._flat.gradients(
-                self._loss(self._batches.outputs(self._flat.module, x), y), create_graph=True
-            )
-        if self._weight and (len(self._graphs) + 1) * self._weight <= self._memory:
+            self._weights[shapes], gradients = self._weigh(x, y)
+        if self._held + self._weights[shapes] <= self._memory:
             self._graphs[start] = gradients
+            self._held += self._weights[shapes]
         return gradients
 
+    def _slope(self, x: Any, y: Any) -> list[Tensor]:
+        loss, _ = self._batches.scored(self._flat.module, self._loss, x, y)
+        return self._flat.gradients(loss, create_graph=True)
+
     def _weigh(self, x: Any, y: Any) -> tuple[int, list[Tensor]]:
-        """The bytes a micro-batch's graph holds on to, and its gradients."""
+        """The bytes that a micro-batch's gradients and their graph hold on to, and the gradients."""
         storages: dict[int, int] = {}
 
         def note(tensor: Tensor) -> Tensor:
@@ -96,13 +126,16 @@ class HessianProducts:
             return tensor
 
         with saved_tensors_hooks(note, lambda tensor: tensor):
-            gradients = self._flat.gradients(
-                self._loss(self._batches.outputs(self._flat.module, x), y), create_graph=True
-            )
+            gradients = self._slope(x, y)
+        for gradient in gradients:
+            note(gradient)
+        # The parameters and resident samples are there anyway.
+        for shared in (self._flat.buffer, *self._batches.resident):
+            storages.pop(shared.untyped_storage().data_ptr(), None)
         return sum(storages.values()), gradients
 
 
-class GaussNewtonProducts:
+class GaussNewtonProducts(_Products):
     """v -> (1/n) Σ_i J_iᵀ C_i J_i v, J_i the outputs' Jacobian at sample i, C_i a curvature of the loss in them.
 
     ``kind`` chooses C_i: ``ggn``, the loss's Hessian in the outputs (generalised Gauss-Newton, Schraudolph,
@@ -125,28 +158,19 @@ class GaussNewtonProducts:
     ) -> None:
         if kind not in ("ggn", "empirical", "mc"):
             raise FedscapeError(f"unknown curvature '{kind}': give ggn, empirical or mc")
-        self._flat, self._loss, self._batches, self._kind, self._seed = flat, loss, batches, kind, seed
-        self._w = w
+        super().__init__(flat, loss, batches, w)
+        self._kind, self._seed, self._each = kind, seed, kind != "ggn"
 
-    def __call__(self, v: Tensor) -> Tensor:
-        """The products with one vector [d] or stacked ones [k, d], in the shape of ``v``."""
-        space = self._flat.space
-        space.check(v)
-        rows = v.detach().reshape(-1, space.dimension).to(self._flat.buffer)
-        return self._batches.sum(lambda: self._over_portion(rows)).reshape(v.shape)
-
-    def _over_portion(self, rows: Tensor) -> Tensor:
+    def _multiply(self, rows: Tensor) -> Tensor:
         flat, total = self._flat, torch.zeros_like(rows)
-        flat.load(self._w)
-        with reproducible_arithmetic(), torch.enable_grad(), sdpa_kernel(SDPBackend.MATH):
-            for start, x, y, share in self._batches:
-                outputs = flat.module(x)
-                curvature = self._curvature(outputs, y, start)
-                dummy = torch.zeros_like(outputs, requires_grad=True)
-                pulled = flat.gradients(outputs, dummy, create_graph=True)
-                for row, vector in zip(total, rows, strict=True):
-                    pushed = flat.pushed(pulled, dummy, vector)
-                    row.add_(join(flat.gradients(outputs, curvature(pushed), keep=True)), alpha=share)
+        for start, x, y, share in self._batches:
+            outputs = flat.module(x)
+            curvature = self._curvature(outputs, y, start)
+            dummy = torch.zeros_like(outputs, requires_grad=True)
+            pulled = flat.gradients(outputs, dummy, create_graph=True)
+            for row, vector in zip(total, rows, strict=True):
+                pushed = flat.pushed(pulled, dummy, vector)
+                row.add_(join(flat.gradients(outputs, curvature(pushed), keep=True)), alpha=share)
         return total
 
     def _curvature(self, outputs: Tensor, y: Tensor, start: int) -> Callable[[Tensor], Tensor]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import hashlib
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -11,6 +12,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from landscape.activations import MAN
+from landscape.digests import tensor_digest
 from landscape.distributed import rank_and_world, sum_over_ranks
 from landscape.errors import FedscapeError
 
@@ -25,6 +28,8 @@ class Samples:
     floating-point or uint8 inputs is ``(inputs − mean) / std`` in the dtype asked for; other integers
     (token ids) are passed as they are.
 
+    ``place`` is where batches are taken to; where the samples live unless given.
+
     Raises:
         FedscapeError: no samples, or inputs and targets differ in number.
     """
@@ -33,6 +38,7 @@ class Samples:
     targets: Tensor
     mean: Tensor | None = None
     std: Tensor | None = None
+    place: torch.device | None = None
 
     def __post_init__(self) -> None:
         if len(self.inputs) != len(self.targets):
@@ -48,10 +54,33 @@ class Samples:
         """Where the samples live."""
         return self.inputs.device
 
+    @property
+    def tensors(self) -> tuple[Tensor | None, ...]:
+        """All that decides the batches' values: inputs, targets, mean, std."""
+        return self.inputs, self.targets, self.mean, self.std
+
+    @property
+    def nbytes(self) -> int:
+        """The memory they take."""
+        return sum(tensor.nbytes for tensor in self.tensors if tensor is not None)
+
     def to(self, device: torch.device | str) -> Samples:
         """The same samples on a device."""
-        move = {k: v.to(device) for k, v in vars(self).items() if v is not None}
-        return replace(self, **move)
+        return Samples(*(None if t is None else t.to(device) for t in self.tensors))  # type: ignore[arg-type]
+
+    def streamed(self, place: torch.device | str) -> Samples:
+        """The same samples in the host's memory, each batch of which is taken to ``place`` when its turn comes.
+
+        For CUDA they are pinned: the host does not wait for the copies.
+        """
+        host, place = self.to("cpu"), torch.device(place)
+        if place.type == "cuda":
+            host = replace(host, inputs=host.inputs.pin_memory(), targets=host.targets.pin_memory())
+        return replace(host, place=place)
+
+    def digest(self) -> str:
+        """A fingerprint of all there is."""
+        return tensor_digest(*self.tensors)
 
     def subset(self, indices: Sequence[int] | Tensor) -> Samples:
         """The samples at these positions, in that order."""
@@ -60,7 +89,13 @@ class Samples:
 
     def batch(self, indices: Indices, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
         """The model's inputs and the targets at these positions, ready for the loss."""
-        return self.prepare(self.inputs[indices], dtype), self._targets(indices, dtype)
+        return self.prepare(self._taken(self.inputs, indices), dtype), self._targets(indices, dtype)
+
+    def _taken(self, tensor: Tensor, indices: Indices) -> Tensor:
+        if self.place is None:
+            return tensor[indices]
+        here = indices.to(tensor.device) if isinstance(indices, Tensor) else indices
+        return tensor[here].to(self.place, non_blocking=True)
 
     def prepare(self, inputs: Tensor, dtype: torch.dtype) -> Tensor:
         """Stored inputs -> the model's inputs: normalised, in ``dtype``."""
@@ -72,10 +107,10 @@ class Samples:
             inputs = inputs.contiguous(memory_format=torch.channels_last)
         if self.mean is None or self.std is None:
             return inputs
-        return (inputs - self.mean.to(dtype)) / self.std.to(dtype)
+        return (inputs - self.mean.to(inputs.device, dtype)) / self.std.to(inputs.device, dtype)
 
     def _targets(self, indices: Indices, dtype: torch.dtype) -> Tensor:
-        targets = self.targets[indices]
+        targets = self._taken(self.targets, indices)
         return targets.to(dtype) if targets.is_floating_point() else targets
 
     def batches(self, size: int, dtype: torch.dtype) -> Iterator[tuple[Tensor, Tensor, float]]:
@@ -103,6 +138,9 @@ def as_samples(data: Samples | tuple[Tensor, Tensor]) -> Samples:
     """``Samples`` as they are; a pair of tensors (inputs, targets) is wrapped."""
     return data if isinstance(data, Samples) else Samples(*data)
 
+
+Loss = Callable[[Tensor, Tensor], Tensor]
+"""(outputs, targets) -> the scalar mean over the batch."""
 
 Objective = Callable[[nn.Module, Any], Tensor]
 """(module, batch) -> the scalar mean over the batch."""
@@ -137,6 +175,13 @@ class Batches:
     def __len__(self) -> int:
         """The sum of all sizes."""
         return sum(self._sizes)
+
+    def digest(self) -> str:
+        """A fingerprint of all tensors in the batches and of the batches' sizes; the objective is not in it."""
+        sha = hashlib.sha256(repr(self._sizes).encode())
+        for batch in self.batches:
+            sha.update(tensor_digest(*tensors(batch)).encode())
+        return sha.hexdigest()
 
     def to(self, device: torch.device | str) -> Batches:
         """The same batches, each on a device when its turn comes."""
@@ -179,18 +224,18 @@ def _changed(number: int) -> FedscapeError:
     )
 
 
-def _tensors(thing: Any) -> Iterator[Tensor]:
-    """All tensors in a batch."""
+def tensors(thing: Any) -> Iterator[Tensor]:
+    """All tensors in a batch, or in a model's outputs: in mappings, tuples and lists."""
     if isinstance(thing, Tensor):
         yield thing
     elif isinstance(thing, (Mapping, tuple, list)):
         for value in thing.values() if isinstance(thing, Mapping) else thing:
-            yield from _tensors(value)
+            yield from tensors(value)
 
 
 def _size(batch: Any, size: Callable[[Any], int] | None) -> int:
     if size is None:
-        first = next(_tensors(batch), None)
+        first = next(tensors(batch), None)
         if first is None or first.dim() == 0:
             raise FedscapeError(
                 "the size of a batch cannot be told, as no tensor with a first axis leads it: give size"
@@ -206,7 +251,7 @@ def _print(batch: Any) -> list[tuple[torch.Size, int]]:
     """Tells batches apart: the shape and the sum of the bytes of each tensor in it."""
     return [
         (t.shape, int(t.detach().contiguous().reshape(-1).view(torch.uint8).sum(dtype=torch.int64)))
-        for t in _tensors(batch)
+        for t in tensors(batch)
         if t.layout == torch.strided
     ]
 
@@ -215,19 +260,54 @@ class MicroBatches:
     """A data set as the loops over it see it: this rank's portion, ``size`` samples at a time.
 
     Iterating gives (position of the first sample, inputs, targets, share of the whole data set).  :class:`Batches`
-    are as large as they are, and their ``size`` is 1: one at a time.
+    are as large as they are, and their ``size`` is 1: one at a time.  ``tf32`` says whether products over them may
+    round to TF32.
+
+    Attributes:
+        sound: what :mod:`landscape.soundness` has found right.
     """
 
-    def __init__(self, data: Samples | Batches, size: int, dtype: torch.dtype) -> None:
-        self.data, self.size, self.dtype = data, size, dtype
+    def __init__(
+        self,
+        data: Samples | Batches,
+        size: int,
+        dtype: torch.dtype,
+        tf32: bool = False,
+        penalty: MAN | None = None,
+    ) -> None:
+        self.data, self.size, self.dtype, self.tf32, self.penalty = data, size, dtype, tf32, penalty
+        self.sound: set[Any] = set()
 
     @property
     def cut(self) -> tuple[int, int, int]:
         """What decides which samples a micro-batch has: (size, rank, number of ranks)."""
         return self.size, *rank_and_world()
 
+    @property
+    def divided(self) -> bool:
+        """Whether there is more than one, on all ranks together."""
+        return self.size < len(self.data) or rank_and_world()[1] > 1
+
+    @property
+    def resident(self) -> list[Tensor]:
+        """Tensors that live as long as the data set, of which a micro-batch may be a part."""
+        return [self.data.inputs, self.data.targets] if isinstance(self.data, Samples) else []
+
     def __iter__(self) -> Iterator[tuple[int, Any, Any, float]]:
         return self.data.portion(self.size, self.dtype, *rank_and_world())
+
+    def scored(self, module: nn.Module, loss: Loss, inputs: Any, targets: Any) -> tuple[Tensor, Tensor]:
+        """A micro-batch's mean loss, with the penalty of its activations where there is one, and the outputs.
+
+        Raises:
+            FedscapeError: the objective is no scalar; the penalty finds no activation.
+        """
+        if self.penalty is None:
+            outputs = self.outputs(module, inputs)
+            return loss(outputs, targets), outputs
+        with self.penalty.watching(module) as penalty:
+            outputs = self.outputs(module, inputs)
+        return loss(outputs, targets) + penalty(), outputs
 
     def outputs(self, module: nn.Module, inputs: Any) -> Tensor:
         """What the loss takes beside the targets: the module's outputs, or of :class:`Batches` their objective.

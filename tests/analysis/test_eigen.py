@@ -112,7 +112,7 @@ def test_thirty_vectors_beside_the_eigenvalues_cost_few_products(k):
     whole, bounded = largest_eigenpairs(_Outliers(), k), largest_eigenpairs(_Outliers(), k, max_basis=k + 30)
     assert bounded.products <= 1.1 * whole.products
     assert whole.restarts == 0
-    assert (bounded.restarts > 0) == (k == 50)
+    assert bounded.restarts > 0 or k == 10
     for found in (whole, bounded):
         np.testing.assert_allclose(found.values, 40 / np.arange(1, k + 1), rtol=1e-3)
     assert len(bounded.krylov.basis) <= k + 30

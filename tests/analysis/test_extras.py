@@ -11,6 +11,7 @@ from analysis.hessian import main
 from analysis.layers import layer_eigenvalues
 from analysis.sharpness import sam_sharpness
 from landscape import Landscape
+from landscape.activations import MAN
 from landscape.command import run
 from trainers import FedAvg, FedSAM, Settings, train
 
@@ -46,6 +47,27 @@ def test_sharpness_is_that_of_the_api(runs, tmp_path):
     around = Landscape.from_checkpoint(runs[0] / "ckpt.pt", samples=60, device="cpu")
     assert found["sharpness"]["SAM"]["value"] == sam_sharpness(around, 0.05).value
     assert {"adaptive", "average direction", "gradient_noise"} <= found["sharpness"].keys()
+
+
+def test_layers_and_clients_are_drawn_of_all_checkpoints(runs, tmp_path, capsys):
+    lines = [str(run / "ckpt.pt") for run in runs]
+    numbers_of([*lines, "--layers", "--per-client", "--clients", "1", "2", "--out", str(tmp_path)], tmp_path)
+    printed = capsys.readouterr().out
+    for name in ("layers.png", "clients.png"):
+        assert (tmp_path / name).read_bytes().startswith(b"\x89PNG")
+        assert f"plot: {tmp_path / name}" in printed
+
+
+def test_with_a_penalty_layers_sharpness_and_clients_are_of_the_sum(runs, tmp_path):
+    line = [str(runs[0] / "ckpt.pt"), "--man", "0.5", "--layers", "--sharpness", "0.05", "--per-client"]
+    found = numbers_of(line, tmp_path)
+    around = Landscape.from_checkpoint(runs[0] / "ckpt.pt", samples=60, device="cpu", penalty=MAN(0.5))
+    np.testing.assert_allclose(found["layers"]["values"], layer_eigenvalues(around).values)
+    assert found["sharpness"]["SAM"]["value"] == sam_sharpness(around, 0.05).value
+    expected = client_eigenvalues(runs[0] / "ckpt.pt", samples=60, penalty=MAN(0.5))
+    np.testing.assert_allclose(found["clients"]["values"], expected.values)
+    assert found["clients"]["title"].endswith("+ 0.5 MAN")
+    assert found["clients"]["losses"] != client_eigenvalues(runs[0] / "ckpt.pt", samples=60).losses.tolist()
 
 
 @pytest.mark.parametrize("local", [False, True])

@@ -11,10 +11,13 @@ import torch
 from torch import nn
 
 import analysis.eigen
+import analysis.hessian
 import analysis.operators
+import landscape.products
 from analysis import HessianReport, measure_hessian
 from analysis.hessian import main
 from landscape import FedscapeError, Landscape
+from landscape.activations import MAN
 from landscape.command import run
 from tests.analysis.spectra import dense_hessian, small_landscape
 from trainers import FedAvg, Settings, train
@@ -101,6 +104,67 @@ def test_weight_decay_shifts_all_eigenvalues(checkpoint):
     np.testing.assert_allclose(shifted.eigen.values, plain.eigen.values + 0.5, rtol=1e-3)
 
 
+def dense(checkpoint, block, man):
+    """The Hessian of digits_mlp's loss over 40 samples by some of its parameters, the network written by hand."""
+    whole = Landscape.from_checkpoint(checkpoint, samples=40, device="cpu", dtype="float64")
+    x, y = whole.data.batch(slice(None), torch.float64)
+    point = whole.space.unflatten(whole.weights)
+
+    def objective(*free):
+        p = point | dict(zip(block, free, strict=True))
+        first = (x.flatten(1) @ p["1.weight"].T + p["1.bias"]).clamp(min=0)
+        second = (first @ p["3.weight"].T + p["3.bias"]).clamp(min=0)
+        penalty = man * sum((a**2).sum() / a.numel() for a in (first, second))
+        return nn.functional.cross_entropy(second @ p["5.weight"].T + p["5.bias"], y) + penalty
+
+    rows = torch.autograd.functional.hessian(objective, tuple(point[name] for name in block))
+    sizes = [point[name].numel() for name in block]
+    parts = [[h.reshape(m, n) for h, n in zip(row, sizes, strict=True)] for row, m in zip(rows, sizes, strict=True)]
+    return torch.cat([torch.cat(row, dim=1) for row in parts]).numpy()
+
+
+def test_block_man_and_weight_decay_say_of_which_matrix_everything_is(checkpoint, tmp_path, capsys):
+    line = [str(checkpoint), "--samples", "40", "--dtype", "float64", "--tolerance", "1e-8", "--top", "6", "--quiet"]
+    line += ["--block", "3.bias", "5", "--man", "0.3", "--weight-decay", "0.125", "--verify"]
+    out = tmp_path / "out"
+    assert run(lambda: main([*line, "--density", "--out", str(out)])) == 0
+    found = json.loads((out / "hessian.json").read_text())
+    exact = np.linalg.eigvalsh(dense(checkpoint, ["3.bias", "5.weight", "5.bias"], 0.3))[::-1] + 0.125
+    assert found["parameters"] == len(exact) == 362
+    np.testing.assert_allclose(found["eigenvalues"], exact[:6], rtol=1e-6)
+    assert abs(found["trace"]["value"] - exact.sum()) <= 4 * found["trace"]["stderr"]
+    assert found["density"]["moments"][0] == pytest.approx(exact.mean(), rel=0.1)
+    assert (found["block"], found["man"], found["weight_decay"]) == (["3.bias", "5"], 0.3, 0.125)
+    assert found["title"].endswith("on digits + 0.3 MAN + 0.125 ‖w‖²/2, block 3.bias 5 (362 of 6,570 parameters)")
+    printed = capsys.readouterr().out
+    assert found["title"] in printed
+    assert printed.partition("loss + MAN")[2].split()[0] == f"{found['loss']:.6g}"
+    assert "without the weight decay" in printed
+    assert HessianReport.from_dict(found).title == found["title"]
+
+
+def test_without_a_block_man_is_of_all_parameters(checkpoint):
+    names = ["1.weight", "1.bias", "3.weight", "3.bias", "5.weight", "5.bias"]
+    around = Landscape.from_checkpoint(checkpoint, samples=40, device="cpu", dtype="float64", penalty=MAN(0.3))
+    report = measure_hessian(checkpoint, 2, samples=40, man=0.3, trace=False, dtype="float64", device="cpu")
+    assert report.loss == around.value()
+    same = measure_hessian(around, 2, block=names, trace=False)
+    np.testing.assert_allclose(report.eigen.values, same.eigen.values, rtol=1e-9)
+    with pytest.raises(FedscapeError, match="a Landscape has its own penalty"):
+        measure_hessian(around, 2, man=0.1)
+
+
+def test_help_shows_every_group_and_default(capsys):
+    with pytest.raises(SystemExit):
+        main(["--help"])
+    text = capsys.readouterr().out
+    for group in ("spectrum", "extras", "source", "effort", "trust", "output"):
+        assert f"{group} options" in text
+    assert "(default: )" not in text
+    flags = [line for line in text.splitlines() if "--" in line.partition("  ")[0]]
+    assert text.count("(default:") >= len(flags)
+
+
 def test_self_check_passes_on_a_trained_model(checkpoint):
     assert measure_hessian(checkpoint, 1, samples=100, trace=False, verify=True).hvps > 0
 
@@ -172,6 +236,93 @@ def test_plots_are_written(checkpoint, tmp_path):
     assert json.loads((out / "hessian.json").read_text())["samples"] == 50
 
 
+def test_what_was_measured_is_drawn_again_without_a_product(checkpoint, tmp_path, capsys, monkeypatch):
+    initial = checkpoint.parent / "rounds" / "00000.pt"
+    options = ["--samples", "40", "--quiet", "--no-trace", "--density", "--steps", "8"]
+    assert run(lambda: main([str(initial), *options, "--json", str(tmp_path / "a.json")])) == 0
+    assert run(lambda: main([str(checkpoint), str(initial), *options, "--out", str(tmp_path)])) == 0
+    before = (tmp_path / "hessian.json").read_bytes(), (tmp_path / "hessian.png").read_bytes()
+    measured = capsys.readouterr().out
+    monkeypatch.setattr(analysis.hessian, "measure_hessian", lambda *_, **__: pytest.fail("it measured"))
+    files = [str(tmp_path / "hessian.json"), str(tmp_path / "a.json")]
+    again = ["--replot", *files, "--ratio", "1/2", "--eigenvalue-axis", "symlog", "--density-axis", "linear"]
+    assert run(lambda: main([*again, "--out", str(tmp_path), "--csv", str(tmp_path / "t.csv")])) == 0
+    printed = capsys.readouterr().out
+    for line in ("λ1  ", "λ < 0"):
+        assert [x for x in printed.splitlines() if x.startswith(line)][:2] == [
+            x for x in measured.splitlines() if x.startswith(line)
+        ][1:]
+    rows = list(csv.DictReader((tmp_path / "t.csv").open(encoding="utf-8")))
+    assert [float(row["λ1/λ2"]) > 1 for row in rows] == [True] * 3
+    assert (tmp_path / "hessian.json").read_bytes() == before[0]
+    assert (tmp_path / "hessian.png").read_bytes() != before[1]
+
+
+def test_curves_over_the_rounds_are_drawn_again(checkpoint, tmp_path):
+    kept = checkpoint.parent / "rounds" / "00000.pt"  # any checkpoint of the run stands for it
+    options = ["--rounds", "--samples", "30", "--top", "1", "--no-trace", "--quiet", "--out"]
+    assert run(lambda: main([str(kept), *options, str(tmp_path / "a")])) == 0
+    assert run(lambda: main([str(checkpoint.parent), *options, str(tmp_path / "b")])) == 0
+    pictures = [(tmp_path / name / "hessian.png").read_bytes() for name in "ab"]
+    assert pictures[0] == pictures[1]
+    numbers = str(tmp_path / "a" / "hessian.json")
+    assert run(lambda: main([numbers, "--replot", "--rounds", "--out", str(tmp_path / "c")])) == 0
+    assert (tmp_path / "c" / "hessian.png").read_bytes() == pictures[0]
+
+
+def test_ratios_are_in_the_rows_and_in_the_json(checkpoint, tmp_path, capsys):
+    line = [str(checkpoint), "--samples", "40", "--quiet", "--no-trace", "--ratio", "1/3", "--ratio", "2/3"]
+    assert run(lambda: main([*line, "--json", str(tmp_path / "h.json")])) == 0
+    numbers = json.loads((tmp_path / "h.json").read_text())
+    values = numbers["eigenvalues"]
+    assert numbers["ratios"] == {"1/3": values[0] / values[2], "2/3": values[1] / values[2]}
+    assert "λ1/λ3  " in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("given", "kept"), [(["--graph-memory", "0"], False), (["--graph-memory", "1GB"], True)])
+def test_graphs_are_kept_within_the_memory_given(checkpoint, given, kept, monkeypatch):
+    products = []
+    begin = landscape.products.HessianProducts.__init__
+    monkeypatch.setattr(
+        landscape.products.HessianProducts, "__init__", lambda self, *a: (products.append(self), begin(self, *a))[1]
+    )
+    line = [str(checkpoint), "--samples", "40", "--top", "1", "--quiet", "--verify", *given]
+    assert run(lambda: main(line)) == 0
+    assert len(products) == 2
+    assert [p.graphs_kept > 0 for p in products] == [kept, kept]
+
+
+def test_threads_are_as_many_as_asked_for(checkpoint, monkeypatch):
+    seen = []
+    evaluate = Landscape.evaluate
+    monkeypatch.setattr(Landscape, "evaluate", lambda *a: (seen.append(torch.get_num_threads()), evaluate(*a))[1])
+    before = torch.get_num_threads()
+    line = [str(checkpoint), "--samples", "20", "--top", "1", "--quiet", "--no-trace"]
+    assert run(lambda: main([*line, "--threads", str(before + 1)])) == 0
+    assert run(lambda: main([*line])) == 0
+    assert seen == [before + 1, before]
+
+
+@pytest.mark.parametrize(("word", "streams"), [("yes", True), ("no", False), ("auto", None)])
+def test_streaming_is_asked_for_by_name(checkpoint, word, streams, monkeypatch):
+    seen = []
+    begin = Landscape.__init__
+    monkeypatch.setattr(
+        Landscape, "__init__", lambda self, *a, **o: (seen.append(o.get("stream")), begin(self, *a, **o))[1]
+    )
+    line = [str(checkpoint), "--samples", "20", "--top", "1", "--quiet", "--no-trace", "--stream", word]
+    assert run(lambda: main([*line, "--layers"])) == 0
+    assert run(lambda: main([*line, "--per-client", "--clients", "1"])) == 0
+    assert set(seen) == {streams}
+
+
+def test_tf32_widens_the_bounds_by_its_rounding():
+    found = analysis.eigen.extreme_eigenpairs(analysis.operators.Dense(torch.diag(torch.arange(1.0, 9))), 3)
+    wide = analysis.hessian._with_rounding(found, "tf32")
+    assert wide.residuals.min() >= 8 * 2**-10 > found.residuals.max()
+    assert analysis.hessian._with_rounding(found, "float32") is found
+
+
 def test_progress_goes_to_stderr_and_says_how_far(checkpoint, capsys):
     main([str(checkpoint), "--samples", "50", "--top", "1"])
     captured = capsys.readouterr()
@@ -208,13 +359,41 @@ def test_a_loss_that_is_not_finite_is_refused():
         ([], "give at least one checkpoint file"),
         (["{ckpt}", "--ggn", "--matrix", "fisher"], "ask for two matrices"),
         (["{ckpt}", "--which", "middle"], "invalid choice 'middle'"),
+        (["{ckpt}", "--ratio", "1/6"], "the ratio 1/6 needs 6 eigenvalues, and there are 5: give --top 6"),
+        (["{ckpt}", "--ratio", "1:2"], "'1:2' is no ratio of eigenvalues: give one such as 1/5"),
+        (["{ckpt}", "--ratio", "1/2", "--which", "smallest"], "is one of the largest eigenvalues"),
+        (["{ckpt}", "--graph-memory", "much"], "'much' is no amount of memory"),
+        (["{ckpt}", "--threads", "0"], "0 CPU threads are asked for"),
+        (["{ckpt}", "--dtype", "tf32", "--device", "cpu"], "tf32 is arithmetic of CUDA devices"),
+        (["{ckpt}", "--stream", "maybe"], "invalid choice 'maybe'"),
+        (["{ckpt}", "--density", "--eigenvalue-axis", "log"], "invalid choice 'log'"),
+        (["{ckpt}", "--density-axis", "linear"], "give --density too"),
+        (["{ckpt}", "--replot"], "is no JSON file"),
+        (["{ckpt}", "--replot", "--layers"], "--replot measures nothing"),
+        (["no/such.json", "--replot"], "cannot read no/such.json"),
+        (["{run}/config.json", "--replot"], "holds no Hessian report"),
+        (["{run}/..", "--rounds"], "is no run directory"),
         (["{ckpt}", "{ckpt}", "--state", "s.pt"], "--state keeps one checkpoint's iteration"),
+        (
+            ["{ckpt}", "--block", "conv1"],
+            "no trainable parameter matches 'conv1': there are 1.weight, 1.bias",
+        ),
+        (["{ckpt}", "--block", "5", "--top", "331"], "331 eigenvalues are asked for"),
+        (["{ckpt}", "--block", "1", "--layers"], "ask for them in two commands"),
+        (["{ckpt}", "--weight-decay", "1e-4", "--per-client"], "ask for them in two commands"),
+        (["{ckpt}", "--weight-decay", "-0.1"], "the weight decay is -0.1: it must be 0 or more"),
+        (["{ckpt}", "--weight-decay", "nan"], "the weight decay is nan: it must be 0 or more"),
+        (["{ckpt}", "--man", "-0.1"], "MAN's ζ is -0.1: it must be 0 or more"),
+        (["{ckpt}", "--man", "0.1", "--ggn"], "take the Hessian, or leave out --man"),
+        (["{ckpt}", "--man", "0.1", "--compare-pyhessian"], "PyHessian measures the largest eigenvalues"),
+        (["{ckpt}", "--block", "1", "--backend", "pyhessian"], "PyHessian measures the largest eigenvalues"),
+        (["{ckpt}", "--replot", "--block", "1"], "--replot measures nothing"),
         (["{ckpt}", "--backend", "pyhessian", "--ggn"], "PyHessian measures the largest eigenvalues"),
     ],
 )
 def test_bad_input_is_one_sentence_and_exit_code_two(checkpoint, arguments, sentence, capsys):
     before = checkpoint.read_bytes()
-    given = [argument.format(ckpt=checkpoint) for argument in arguments]
+    given = [argument.format(ckpt=checkpoint, run=checkpoint.parent) for argument in arguments]
     assert run(lambda: main([*given, "--quiet"])) == 2
     error = capsys.readouterr().err
     assert error.startswith("error: ")

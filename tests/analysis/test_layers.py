@@ -7,8 +7,10 @@ from torch import nn
 from torch.nn import functional
 
 from analysis import Dense, Hessian, largest_eigenpairs
-from analysis.layers import Block, activation_norms, layer_eigenvalues, norm_product
+from analysis.blocks import Block
+from analysis.layers import activation_norms, layer_eigenvalues, norm_product
 from landscape import FedscapeError, Landscape, build_model, load_dataset
+from landscape.layout import TakesChannelsLast
 from tests.analysis.spectra import dense_hessian, matrix, small_landscape
 
 
@@ -120,7 +122,7 @@ def test_layers_that_run_twice_and_other_non_linearities():
     landscape.value()
     seen = landscape._flat.module.seen
     found = activation_norms(landscape)
-    assert list(found.outputs) == ["first", "first (2)", "first (2) (2)"]
+    assert list(found.outputs) == ["first", "first (2)", "first (3)"]
     assert list(found.outputs.values()) == pytest.approx(moments([a.detach() for a in seen]), rel=1e-12)
     assert list(found.inputs) == ["first", "first (2)", "head"]
 
@@ -135,7 +137,23 @@ def test_no_hook_stays_and_micro_batches_and_the_point_are_heeded():
     assert list(a.inputs.values()) == pytest.approx(list(b.inputs.values()), rel=1e-12)
     assert a.outputs != activation_norms(landscape).outputs
     assert landscape.value() == value
-    assert not any(m._forward_pre_hooks for m in landscape._flat.module.modules())
+    before = [hook for m in landscape._flat.module.modules() for hook in m._forward_pre_hooks.values()]
+    assert all(isinstance(hook, TakesChannelsLast) for hook in before)
+
+
+def test_of_batches_with_an_objective_they_are_those_of_the_same_function_of_samples():
+    plain = small_landscape()
+    x, y = plain.data.inputs, plain.data.targets
+    batches = [{"x": x[a:b], "y": y[a:b]} for a, b in ((0, 7), (7, 40), (40, 60))]
+    same = Landscape.of(
+        plain._flat.module, batches, lambda net, b: functional.cross_entropy(net(b["x"]), b["y"]), device="cpu"
+    )
+    a, b = activation_norms(plain), activation_norms(same)
+    assert a.outputs == pytest.approx(b.outputs, rel=1e-12)
+    assert a.inputs == pytest.approx(b.inputs, rel=1e-12)
+    of_a, of_b = (layer_eigenvalues(landscape, tolerance=1e-9) for landscape in (plain, same))
+    np.testing.assert_allclose(of_b.values, of_a.values, rtol=1e-9)
+    assert norm_product(same).value == norm_product(plain).value
 
 
 def test_bound_of_mans_theorem_holds_for_the_last_layer_of_softmax_regression_with_a_half():

@@ -14,6 +14,7 @@ from torch import nn
 from analysis import Hessian, largest_eigenpairs, measure_hessian
 from analysis.pyhessian_backend import PyHessianReport, compare_with_pyhessian, pyhessian_report
 from landscape import FedscapeError, Landscape, build_model, load_dataset
+from landscape.activations import MAN
 from landscape.files import json_ready
 from landscape.randomness import global_seed
 from tests.landscape.test_model_untouched import state
@@ -303,6 +304,12 @@ class TestRefusals:
         with pytest.raises(FedscapeError, match=reason):
             pyhessian_report(quadratic(2.0, 1.0), **{"top": 1, **options})
 
+    def test_a_penalty_on_the_activations(self):
+        data = torch.eye(3), torch.arange(3)
+        net = torch.nn.Sequential(torch.nn.Linear(3, 3), torch.nn.Tanh(), torch.nn.Linear(3, 3))
+        with pytest.raises(FedscapeError, match="this one has a penalty on the activations"):
+            pyhessian_report(Landscape(net, data, device="cpu", penalty=MAN(0.1)), 1)
+
     def test_a_loss_that_is_not_finite(self):
         with pytest.raises(FedscapeError, match="the loss at here is inf: there is nothing to measure"):
             pyhessian_report(quadratic(float("inf"), 1.0), 1, title="here")
@@ -374,7 +381,10 @@ class TestComparison:
         assert "are negative" not in both.explain()
         assert (both.theirs.which, pyhessian_report(quadratic(2.0, 1.0), 1).which) == ("magnitude", "largest")
 
-    @pytest.mark.parametrize("changes", [{"which": "smallest"}, {"matrix": "ggn"}, {"weight_decay": 0.1}])
+    @pytest.mark.parametrize(
+        "changes",
+        [{"which": "smallest"}, {"matrix": "ggn"}, {"weight_decay": 0.1}, {"man": 0.1}, {"block": ("weight",)}],
+    )
     def test_what_pyhessian_does_not_know_is_not_compared(self, changes):
         landscape = quadratic(3.0, 2.0)
         ours = replace(measure_hessian(landscape, 1), **changes)

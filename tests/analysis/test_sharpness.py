@@ -10,6 +10,7 @@ from torch import nn
 
 from analysis.sharpness import adaptive_sharpness, average_sharpness, gradient_noise, m_sharpness, sam_sharpness
 from landscape import FedscapeError, Landscape
+from landscape.activations import MAN
 from landscape.randomness import torch_generator
 from tests.analysis.spectra import dense_hessian, small_landscape
 
@@ -259,6 +260,38 @@ def test_float32_costs_only_rounding_and_micro_batches_only_rounding():
         assert measure(narrow).value == pytest.approx(measure(wide).value, rel=1e-4)
     assert gradient_noise(narrow, 5, 10).trace == pytest.approx(gradient_noise(wide, 5, 10).trace, rel=1e-4)
     assert average_sharpness(narrow, 1.0, 10).value == pytest.approx(average_sharpness(wide, 1.0, 10).value, rel=1e-3)
+
+
+def test_of_batches_with_an_objective_what_needs_no_dealing_is_the_same_and_the_rest_is_refused():
+    plain = small_landscape()
+    x, y = plain.data.inputs, plain.data.targets
+    same = Landscape.of(
+        plain._flat.module,
+        [(x[:50], y[:50]), (x[50:], y[50:])],
+        lambda net, batch: nn.functional.cross_entropy(net(batch[0]), batch[1]),
+        device="cpu",
+    )
+    for measure in (
+        lambda x: sam_sharpness(x, 0.1, steps=3),
+        lambda x: adaptive_sharpness(x, 0.1),
+        lambda x: average_sharpness(x, 0.1, 3),
+    ):
+        assert measure(same).value == pytest.approx(measure(plain).value, rel=1e-9)
+        assert measure(same).samples == 60
+    for refused in (lambda: m_sharpness(same, 0.1, 9), lambda: gradient_noise(same, 9)):
+        with pytest.raises(FedscapeError, match="needs inputs and targets, and the landscape is of batches"):
+            refused()
+
+
+def test_with_a_penalty_they_are_of_the_sum():
+    plain = small_landscape()
+    data = plain.data.inputs, plain.data.targets
+    there = Landscape(plain._flat.module, data, device="cpu", penalty=MAN(0.5))
+    step = 0.1 * there.gradient() / there.gradient().norm()
+    rise = there.value(there.weights + step) - there.value()
+    assert sam_sharpness(there, 0.1).value == pytest.approx(rise, rel=1e-10)
+    assert m_sharpness(there, 0.1, 60).value == pytest.approx(rise, rel=1e-10)
+    assert gradient_noise(there, 60, 2).norm == pytest.approx(there.gradient().norm().item(), rel=1e-12)
 
 
 def test_the_landscape_stays_where_it_was_and_another_point_is_measured_where_asked():

@@ -55,3 +55,13 @@ def test_not_a_number_does_not_pass():
         net.weight.fill_(torch.nan)
     data = torch.randn(20, 4), torch.randint(0, 3, (20,))
     assert not verify(Landscape(net, data, device="cpu")).passed
+
+
+def test_tf32_is_allowed_its_rounding_and_no_wrong_layer():
+    right = small_landscape().to(torch.float32)
+    right._batches.tf32 = True  # as on CUDA; the CPU calculates in float32
+    assert verify(right).allowed == 5e-2
+    torch.manual_seed(0)
+    wrong = Landscape(Wrong(), (torch.randn(20, 4), torch.randint(0, 3, (20,))), device="cpu")
+    wrong._batches.tf32 = True
+    assert not verify(wrong).passed

@@ -6,6 +6,7 @@ import torch
 from torch import nn
 
 from landscape import MODELS, Checkpoint, FedscapeError, Landscape, __version__, load_dataset
+from landscape.checkpoint import run_files
 from tests.landscape.checkpoints import CLIENTS, KWARGS, checkpoint, partition
 
 
@@ -212,3 +213,15 @@ class TestPartition:
         checkpoint(data={**checkpoint().data, **changes}).save(tmp_path / "ckpt.pt")
         with pytest.raises(FedscapeError, match=reason):
             self.of(tmp_path / "ckpt.pt")
+
+
+def test_files_of_the_run_are_found_from_any_of_its_checkpoints(tmp_path):
+    (tmp_path / "rounds").mkdir()
+    (tmp_path / "metrics.jsonl").touch()
+    for place in (tmp_path / "ckpt.pt", tmp_path / "rounds" / "00001.pt", tmp_path):
+        assert run_files(place, "metrics.jsonl") == [tmp_path / "metrics.jsonl"]
+        assert run_files(place, "rounds") == [tmp_path / "rounds"]
+        assert run_files(place, "partition.npz") == []
+    assert run_files(None, "metrics.jsonl") == []
+    (tmp_path / "rounds" / "metrics.jsonl").touch()
+    assert run_files(tmp_path / "rounds" / "1.pt", "metrics.jsonl")[0].parent.name == "rounds", "the nearest first"

@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from landscape import FedscapeError
-from landscape.devices import reproducible_arithmetic, resolve_device, resolve_dtype
+from landscape import FedscapeError, Landscape
+from landscape.devices import cpu_threads, memory_size, reproducible_arithmetic, resolve_device, resolve_dtype
 
 
 def test_auto_is_cuda_exactly_where_there_is_one(monkeypatch):
@@ -62,4 +62,93 @@ def test_convolutions_are_full_float32_inside_and_as_before_outside(monkeypatch)
     before = flags()
     with reproducible_arithmetic():
         assert flags() == (False, True, False)
+    with reproducible_arithmetic(tf32=True):
+        assert flags() == (True, True, False)
     assert flags() == before == (True, False, False)
+
+
+@pytest.fixture
+def precision():
+    """PyTorch's precision of float32 products, as it was again after the test."""
+    before = torch.get_float32_matmul_precision()
+    yield torch.get_float32_matmul_precision
+    torch.set_float32_matmul_precision(before)
+
+
+@pytest.mark.parametrize("own", ["highest", "high", "medium"])
+def test_products_are_full_float32_inside_unless_tf32_and_as_before_outside(precision, own):
+    torch.set_float32_matmul_precision(own)
+    with reproducible_arithmetic():
+        assert precision() == "highest"
+        with reproducible_arithmetic(tf32=True):
+            assert precision() == "high"
+        assert precision() == "highest"
+    assert precision() == own
+    with pytest.raises(ZeroDivisionError), reproducible_arithmetic(tf32=True):
+        _ = 1 / 0
+    assert precision() == own
+
+
+def test_pytorchs_newer_setting_of_the_precision_is_kept_too(precision, monkeypatch):
+    matmul = torch.backends.cuda.matmul
+    if getattr(matmul, "fp32_precision", None) is None:
+        pytest.skip("this PyTorch has the older setting only")
+    matmul.fp32_precision = "tf32"
+    with reproducible_arithmetic():
+        assert matmul.fp32_precision == "ieee"
+    assert matmul.fp32_precision == "tf32"
+
+
+class Watching(torch.nn.Linear):
+    """Notes the precision of its products."""
+
+    seen: set[str]
+
+    def forward(self, x):
+        self.seen.add(torch.get_float32_matmul_precision())
+        return super().forward(x)
+
+
+@pytest.mark.parametrize(("tf32", "expected"), [(False, "highest"), (True, "high")])
+def test_all_that_a_landscape_computes_is_in_its_arithmetic(precision, tf32, expected):
+    torch.set_float32_matmul_precision("medium")
+    net = Watching(3, 2)
+    Watching.seen = set()
+    function = Landscape(net, (torch.randn(5, 3), torch.tensor([0, 1, 0, 1, 1])), device="cpu")
+    function._batches.tf32 = tf32  # as on CUDA
+    assert function.precision == ("tf32" if tf32 else "float32")
+    function.evaluate()
+    function.gradient()
+    function.hvp(None, function.weights)
+    function.gauss_newton()(function.weights)
+    assert Watching.seen == {expected}
+
+
+def test_tf32_is_refused_on_the_cpu():
+    with pytest.raises(FedscapeError, match="tf32 is arithmetic of CUDA devices and this one is cpu: give float32"):
+        Landscape(torch.nn.Linear(3, 2), (torch.ones(5, 3), torch.ones(5, 2)), device="cpu", dtype="tf32")
+
+
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [("0", 0), (12, 12), ("500MB", 5e8), ("1.5 GB", 1.5e9), ("3kb", 3000), ("7B", 7), ("2TB", 2e12), (" 1 MB ", 1e6)],
+)
+def test_amounts_of_memory(text, size):
+    assert memory_size(text) == size
+
+
+@pytest.mark.parametrize("text", ["", "-1", -1, "lots", "5 miles", "1e9", "MB", "1,5GB"])
+def test_what_is_no_amount_of_memory_is_refused(text):
+    with pytest.raises(FedscapeError, match="is no amount of memory: give a number of bytes, or one such as 500MB"):
+        memory_size(text)
+
+
+def test_threads_are_as_many_as_asked_for_inside_and_as_before_outside():
+    before = torch.get_num_threads()
+    with cpu_threads(before + 1):
+        assert torch.get_num_threads() == before + 1
+    with cpu_threads(None):
+        assert torch.get_num_threads() == before
+    with pytest.raises(FedscapeError, match="0 CPU threads are asked for: give 1 or more"), cpu_threads(0):
+        pass
+    assert torch.get_num_threads() == before

@@ -2,6 +2,11 @@
 
 import os
 import socket
+import subprocess
+import sys
+import textwrap
+import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from datetime import timedelta
 from pathlib import Path
@@ -13,8 +18,9 @@ import torch.multiprocessing as mp
 
 from analysis import Fisher, GaussNewton, Hessian, largest_eigenpairs
 from landscape import FedscapeError, Landscape, Samples
+from landscape.command import run as run_command
 from landscape.devices import resolve_device
-from landscape.distributed import joined, rank_and_world, start_from_environment, sum_over_ranks
+from landscape.distributed import joined, rank_and_world, start_from_environment, sum_over_ranks, tell_once
 
 OWN = "each rank's own size"
 """As where one rank's memory runs out."""
@@ -123,6 +129,29 @@ def test_any_number_of_ranks_gives_what_one_process_gives(ranks, case):
         for name, wanted in expected.items():
             tolerance = 1e-10 if name == "eigenvalues" else 1e-12
             torch.testing.assert_close(results[case][name], wanted, rtol=tolerance, atol=tolerance, msg=name)
+
+
+def refuse(rank: int, world: int, folder: str) -> None:
+    """One rank: leave what is said of losses that are no means, by ranks with two samples, one or none."""
+    dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=world, timeout=PATIENCE)
+    said = []
+    for samples in (17, 2):
+        function = landscape(samples, 256)
+        function.loss = torch.nn.CrossEntropyLoss(reduction="sum")
+        for ask in (function.value, function.gradient, lambda f=function: f.hvp(None, f.weights)):
+            try:
+                ask()
+            except FedscapeError as error:
+                said.append(str(error))
+    torch.save(said, f"{folder}/{rank}.pt")
+    dist.destroy_process_group()
+
+
+def test_all_ranks_refuse_alike_and_none_waits(tmp_path):
+    run(refuse, 3, str(tmp_path))
+    said = [torch.load(tmp_path / f"{rank}.pt") for rank in range(3)]
+    assert said[0] == said[1] == said[2]
+    assert len(said[0]) == 6
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -256,3 +285,85 @@ class TestTheStart:
                 start_from_environment(asked)
         assert set_to == [torch.device("cuda", 1)]
         assert made == [(("cpu:gloo,cuda:nccl",), {"rank": 3, "world_size": 4})]
+
+
+SHORT = timedelta(seconds=0.5)
+
+
+class TestFailures:
+    def said(self, capfd, messages: list[str | None]) -> list[str]:
+        """What ranks print that fail with these messages (``None``: that rank does not fail; empty: a consequence)."""
+        store = dist.HashStore()
+        with ThreadPoolExecutor(len(messages)) as ranks:
+            for rank, message in enumerate(messages):
+                if message is not None:
+                    ranks.submit(tell_once, store, message, rank, len(messages), SHORT, "they are gone")
+        return sorted(capfd.readouterr().err.splitlines())
+
+    @pytest.mark.parametrize(
+        ("messages", "said"),
+        [
+            (["no file"] * 3, ["error: no file"]),
+            (["no file"], ["error: no file"]),
+            (["no file", "no GPU"], ["error: rank 0: no file", "error: rank 1: no GPU"]),
+            ([None, "no GPU", None], ["error: rank 1: no GPU"]),
+            (["no file", None], ["error: rank 0: no file"]),
+            (["", "no GPU", ""], ["error: rank 1: no GPU"]),
+            (["no file", "", ""], ["error: rank 0: no file"]),
+            (["", ""], ["error: rank 0: they are gone", "error: rank 1: they are gone"]),
+            (["no file", "no file", None], ["error: rank 0: no file", "error: rank 1: no file"]),
+        ],
+    )
+    def test_what_all_ranks_say_is_said_once_and_else_with_the_rank(self, capfd, messages, said):
+        start = time.monotonic()
+        assert self.said(capfd, messages) == said
+        assert time.monotonic() - start < 10 * SHORT.total_seconds()
+
+    def test_without_torchrun_the_sentence_is_as_it_is(self, capsys, environment, monkeypatch):
+        def fail():
+            raise FedscapeError("no file")
+
+        assert run_command(fail) == 2
+        assert capsys.readouterr().err == "error: no file\n"
+        monkeypatch.setenv("WORLD_SIZE", "3")  # started by hand: rank 0's store may be gone
+        assert run_command(fail) == 2
+        assert capsys.readouterr().err == "error: rank 0: no file\n"
+
+    @pytest.mark.parametrize(
+        ("failing", "said"),
+        [((0, 1), ["error: there is no file x"]), ((1,), ["error: rank 1: there is no file x"])],
+    )
+    def test_under_torchrun_one_rank_ends_all_and_one_sentence_is_said(self, tmp_path, failing, said):
+        (tmp_path / "fails.py").write_text(
+            textwrap.dedent(f"""
+                import datetime, torch
+                import landscape.distributed as distributed
+                from landscape import FedscapeError
+                from landscape.command import run
+
+                distributed.PATIENCE = datetime.timedelta(seconds=2)
+
+                def main():
+                    with distributed.joined("cpu"):
+                        if distributed.rank_and_world()[0] in {failing}:
+                            raise FedscapeError("there is no file x")
+                        distributed.sum_over_ranks(torch.ones(1))  # waits for the other
+
+                raise SystemExit(run(main))
+            """)
+        )
+        launcher = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2"]
+        ended = subprocess.run(
+            [*launcher, str(tmp_path / "fails.py")], capture_output=True, text=True, timeout=PATIENCE.seconds
+        )
+        assert ended.returncode != 0
+        assert [line for line in ended.stderr.splitlines() if line.startswith("error: ")] == said
+
+    def test_a_sum_that_cannot_be_had_is_a_sentence(self, monkeypatch):
+        def broken(tensor):
+            raise RuntimeError("Connection closed by peer\nat line 5")
+
+        monkeypatch.setattr("landscape.distributed.rank_and_world", lambda: (0, 2))
+        monkeypatch.setattr(dist, "all_reduce", broken)
+        with pytest.raises(FedscapeError, match=r"one may have stopped \(Connection closed by peer\)"):
+            sum_over_ranks(torch.ones(1))

@@ -224,7 +224,7 @@ class TestWhatItBecomes:
         assert opened.model["kwargs"] == {"input_shape": [3, 6, 6], "classes": 4}
         assert torch.equal(Landscape.from_checkpoint(opened, device="cpu").weights, flat(model))
 
-    def test_the_data_folder_is_remembered(self, path, monkeypatch, tmp_path):
+    def test_the_data_are_loaded_once_and_their_folder_is_remembered(self, path, monkeypatch, tmp_path):
         asked = []
 
         def loader(folder) -> Dataset:
@@ -236,8 +236,9 @@ class TestWhatItBecomes:
         monkeypatch.setattr("tests.landscape.test_foreign.loader", loader, raising=False)
         torch.save(network().state_dict(), path)
         name = "tests.landscape.test_foreign:loader"
-        Landscape.from_checkpoint(path, model="digits_mlp", data=name, data_dir=tmp_path, device="cpu")
-        assert asked == [tmp_path, tmp_path]
+        around = Landscape.from_checkpoint(path, model="digits_mlp", data=name, data_dir=tmp_path, device="cpu")
+        assert asked == [tmp_path]
+        assert around.title == f"net.pth, digits_mlp on {name}"
         opened = open_checkpoint(path, "digits_mlp", name, tmp_path)
         with pytest.raises(FedscapeError, match="would import and run code"):
             opened.load_dataset()

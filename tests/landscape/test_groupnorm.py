@@ -6,7 +6,8 @@ import pytest
 import torch
 from torch import nn
 
-from landscape.groupnorm import TwiceDifferentiableGroupNorm, quicken
+from landscape.groupnorm import TwiceDifferentiableGroupNorm
+from landscape.quicken import quicken
 
 
 def pair(groups, channels):

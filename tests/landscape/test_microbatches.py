@@ -74,3 +74,50 @@ def test_default_precision_is_the_models_own(data):
 def test_a_micro_batch_has_at_least_one_sample(data, size):
     with pytest.raises(FedscapeError, match=f"micro-batch size is {size}: it must be at least 1"):
         landscape(data, batch_size=size)
+
+
+def kept(function: Landscape, memory: int) -> tuple[int, int]:
+    """How many graphs are kept in that memory, and what they are said to weigh."""
+    products = function.hessian(graph_memory=memory)
+    first, second = (products(function.weights) for _ in range(2))
+    assert_close({"again": second}, {"again": first}, 1e-6)
+    return products.graphs_kept, products._held
+
+
+def test_a_smaller_last_micro_batch_weighs_less(data):
+    function = landscape(data, batch_size=10)  # of 23
+    count, everything = kept(function, 10**9)
+    assert count == 3
+    assert kept(function, everything) == (3, everything)
+    assert kept(function, everything - 1)[0] == 2
+
+
+def test_samples_and_parameters_are_there_anyway_and_weigh_nothing():
+    """Inputs that are taken as they lie are views of them all."""
+    wide = torch.randn(4096, 16)
+    net = torch.nn.Sequential(torch.nn.Linear(16, 2), torch.nn.Tanh(), torch.nn.Linear(2, 2))
+    function = Landscape(net, (wide, torch.arange(4096) % 2), device="cpu", batch_size=64)
+    count, held = kept(function, 10**9)
+    assert count == 64
+    assert held < 2 * wide.nbytes
+
+
+def test_gradients_that_are_kept_weigh(data):
+    function = landscape(data, batch_size=1)
+    count, held = kept(function, 10**9)
+    assert count == N
+    assert held > N * 4 * function.dimension
+
+
+def test_batches_of_many_shapes_are_kept_as_long_as_they_fit(data):
+    x, y = data.batch(slice(None), torch.float32)
+    batches = [(x[:n], y[:n]) for n in (20, 1, 23, 2, 22, 1)]
+
+    def loss(net, batch):
+        return torch.nn.functional.cross_entropy(net(batch[0]), batch[1])
+
+    function = Landscape.of(model(), batches, loss, device="cpu")
+    weights = {len(b[0]): kept(Landscape.of(model(), [b], loss, device="cpu"), 10**9)[1] for b in batches}
+    assert kept(function, 10**9) == (6, sum(weights[n] for n in (20, 1, 23, 2, 22, 1)))
+    assert kept(function, weights[1] + weights[20]) == (2, weights[1] + weights[20])
+    assert kept(function, 2 * weights[1] + weights[2]) == (3, 2 * weights[1] + weights[2])
