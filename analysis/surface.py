@@ -19,6 +19,7 @@ import torch
 import tyro
 
 from analysis.directions import FILTER, Plane, random_plane
+from analysis.marks import Mark
 from analysis.source import Source, option
 from analysis.store import MAX_POINTS, Provenance, SurfaceStore, client_ranges
 from landscape import Checkpoint, FedscapeError, Landscape
@@ -47,6 +48,13 @@ class Surface:
         provenance: of what: checkpoint, plane, data, dtype.
         notes: device, micro-batch size, cosine between the directions.
         seconds: time spent measuring.
+        kind: of the plane: ``random``, ``hessian``, ``three``, ``pca`` or ``line`` (one row, y = 0).
+        axis_labels: of x and y; ``None``: steps along the directions.
+        marks: the models that lie in the plane; empty: the checkpoint at (0, 0).
+        trajectory: models on the way of a run, projected, [t, 2].
+        computed: which values are measured and not interpolated, [ny, nx]; ``None``: as ``measured`` says.
+        promised_error: of the interpolated values, relative; ``None`` where nothing is interpolated.
+        loss_stderr, accuracy_stderr: standard errors over samples, [ny, nx].
     """
 
     x: np.ndarray
@@ -57,6 +65,14 @@ class Surface:
     provenance: Provenance
     notes: dict[str, Any]
     seconds: float
+    kind: str = "random"
+    axis_labels: tuple[str, str] | None = None
+    marks: tuple[Mark, ...] = ()
+    trajectory: np.ndarray | None = None
+    computed: np.ndarray | None = None
+    promised_error: float | None = None
+    loss_stderr: np.ndarray | None = None
+    accuracy_stderr: np.ndarray | None = None
 
     @classmethod
     def load(cls, path: str | Path) -> Surface:
