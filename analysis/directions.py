@@ -1,97 +1,136 @@
-"""Directions in parameter space, and the planes they span."""
+"""Directions in parameter space: drawn at random and scaled, and the file that keeps them."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Literal, get_args
 
 import torch
 from torch import Tensor
 
-from landscape import FedscapeError, Landscape, ParameterSpace
+from landscape import FedscapeError, ParameterSpace
 from landscape.digests import tensor_digest
+from landscape.files import load_torch, save_torch
 from landscape.randomness import torch_generator
 
 FILTER = "filter"
 """The normalisation of Li et al.: each filter of a direction is as long as the same filter of the point."""
 
+Normalisation = Literal["filter", "layer", "model", "none"]
 
-def filter_normalised(w: Tensor, space: ParameterSpace, random: torch.Generator | int) -> Tensor:
-    """A random direction whose filters are as long as those of ``w`` (Li et al., NeurIPS 2018, section 4).
+FORMAT = "fedscape-directions/1"
 
-        d_f ← d_f / ‖d_f‖ · ‖w_f‖   for each filter f, with d ~ N(0, I);
+_NOTHING_LEFT = 1e-9
+"""What orthogonalisation leaves of a filter with too few entries is rounding."""
 
-    biases and the scales of normalisation layers are zero.  A filter of zeros in ``w`` is zero in the
+
+def random_directions(
+    w: Tensor,
+    space: ParameterSpace,
+    seed: int = 0,
+    count: int = 2,
+    *,
+    normalisation: str = FILTER,
+    biases: bool = False,
+    orthogonal: bool = True,
+) -> Tensor:
+    """Gaussian directions, scaled as the point is.
+
+        d_f ← d_f / ‖d_f‖ · ‖w_f‖   for each filter f, with d ~ N(0, I)   (Li et al., NeurIPS 2018, section 4);
+
+    ``layer`` does so for each parameter tensor, ``model`` for the whole vector, ``none`` leaves the draw as it is
+    (with ``biases``: the plain Gaussian directions of Qu et al., ICML 2022).  What is zero in ``w`` is zero in the
     direction.
 
     Args:
         w: the point, [d].
         space: its layout.
-        random: a generator of the CPU's, or a seed.  Draws and norms are taken on the CPU in float64, so
-            every device and dtype has the same direction up to the rounding to the type of ``w``.
+        seed: draws and norms are taken on the CPU in float64, so every device and dtype has the same directions up
+            to the rounding to the type of ``w``.
+        count: how many, k; the first ones are the same whatever k.
+        normalisation: ``filter``, ``layer``, ``model`` or ``none``.
+        biases: biases and the parameters of normalisation layers move too, each tensor scaled as one filter; they
+            stay where they are otherwise, as in the paper.
+        orthogonal: orthogonalise filter by filter (layer by layer, ...) before scaling, so that the directions are
+            orthogonal and scaled as said, both.  Of a filter with n entries the directions from the (n+1)-th on are 0.
 
     Returns:
-        The direction [d], with the dtype and on the device of ``w``.
-    """
-    space.check(w)
-    generator = random if isinstance(random, torch.Generator) else torch_generator(random, "direction", 0)
-    point = w.detach().to("cpu", torch.float64)
-    draw = torch.randn(space.dimension, generator=generator, dtype=torch.float64)
-    direction = torch.zeros_like(draw)
-    for vectors in zip(space.filters(point), space.filters(draw), space.filters(direction), strict=True):
-        of_point, of_draw, ours = (filters for _, filters in vectors)
-        lengths = of_draw.norm(dim=1, keepdim=True).clamp_min(torch.finfo(torch.float64).tiny)
-        ours.copy_(of_draw / lengths * of_point.norm(dim=1, keepdim=True))
-    return direction.to(w)
-
-
-@dataclass(frozen=True, eq=False)
-class Plane:
-    """The points ``origin + x · directions[0] + y · directions[1]``.
-
-    Attributes:
-        origin: the point at x = y = 0, [d].
-        directions: [2, d]; not orthogonal unless they were made so.
-        normalisation: how the directions were scaled.
-        seed: of what is random in them.
-    """
-
-    origin: Tensor
-    directions: Tensor
-    normalisation: str
-    seed: int
-
-    def point(self, x: float, y: float, out: Tensor | None = None) -> Tensor:
-        """The point at (x, y), [d]; written to ``out`` where one is given."""
-        first, second = self.directions
-        return torch.add(self.origin, first, alpha=x, out=out).add_(second, alpha=y)
-
-    @property
-    def cosine(self) -> float:
-        """The cosine of the angle between the directions."""
-        first, second = self.directions.double()
-        return (first @ second / (first.norm() * second.norm())).item()
-
-    def digest(self) -> str:
-        """A SHA-256 over origin and directions."""
-        return tensor_digest(self.origin, self.directions)
-
-
-def random_plane(landscape: Landscape, seed: int = 0) -> Plane:
-    """The plane through ``landscape.weights`` along two filter-normalised random directions.
-
-    The directions stay as drawn, as in the paper: they are nearly orthogonal where d is large
-    (``Plane.cosine`` says how nearly), and not made so.
+        The directions [k, d], with the dtype and on the device of ``w``.
 
     Raises:
-        FedscapeError: the weights are not finite, or no weight matrix has a filter that is not zero.
+        FedscapeError: an unknown normalisation, or a direction without length: nothing in ``w`` to scale by.
     """
-    w = landscape.weights.clone()
-    if not w.isfinite().all():
-        raise FedscapeError("the model's parameters are not all finite: there is no surface around them")
-    directions = [filter_normalised(w, landscape.space, torch_generator(seed, "direction", k)) for k in range(2)]
-    if not all(direction.any() for direction in directions):
+    if normalisation not in get_args(Normalisation):
+        raise FedscapeError(f"unknown normalisation '{normalisation}': give {', '.join(get_args(Normalisation))}")
+    space.check(w)
+    moved = space.mask("weight", "bias", "scale") if biases else space.mask("weight")
+    point = w.detach().to("cpu", torch.float64) * moved
+    found: list[Tensor] = []
+    for k in range(count):
+        draw = torch.randn(space.dimension, generator=torch_generator(seed, "direction", k), dtype=torch.float64)
+        draw *= moved
+        earlier = found if orthogonal else []
+        parts = [_parts(vector, space, normalisation) for vector in (draw, point, *earlier)]
+        for rows, of_point, *others in zip(*parts, strict=True):
+            drawn = rows.norm(dim=1, keepdim=True)
+            for other in others:
+                square = other.square().sum(dim=1, keepdim=True)
+                rows -= torch.where(square > 0, (rows * other).sum(dim=1, keepdim=True) / square, 0.0) * other
+            left = rows.norm(dim=1, keepdim=True)
+            wanted = drawn if normalisation == "none" else of_point.norm(dim=1, keepdim=True)
+            rows *= torch.where(left > _NOTHING_LEFT * drawn, wanted / left, 0.0)
+        found.append(draw)
+    if not all(direction.any() for direction in found):
         raise FedscapeError(
-            "every weight matrix of the model is zero or there is none: filter-normalised directions "
-            "have no length, so there is no plane"
+            "every weight matrix of the model is zero, too small or there is none: the directions have no length, "
+            "so there is no plane"
         )
-    return Plane(w, torch.stack(directions), FILTER, seed)
+    return torch.stack(found).to(w)
+
+
+def _parts(vector: Tensor, space: ParameterSpace, normalisation: str) -> Iterator[Tensor]:
+    """What is scaled as one, as rows of views [rows, size] of the vector."""
+    if normalisation in ("model", "none"):
+        yield vector.view(1, -1)
+        return
+    for entry in space.entries:
+        filters = entry.shape[0] if normalisation == FILTER and entry.kind == "weight" else 1
+        yield vector[entry.start : entry.stop].view(filters, -1)
+
+
+def save_directions(path: str | Path, directions: Tensor, space: ParameterSpace, recipe: str, seed: int) -> None:
+    """Keep directions [k, d] in a file, for other checkpoints of the same model.
+
+    Raises:
+        FedscapeError: it cannot be written.
+    """
+    contents = {
+        "format": FORMAT,
+        "recipe": recipe,
+        "seed": seed,
+        "parameters": {entry.name: list(entry.shape) for entry in space.entries},
+        "directions": directions.cpu(),
+        "digest": tensor_digest(directions),
+    }
+    save_torch(path, contents)
+
+
+def load_directions(path: str | Path, space: ParameterSpace) -> tuple[Tensor, str, int]:
+    """The directions [k, d] of a file on the CPU, how they were made, and their seed.
+
+    Raises:
+        FedscapeError: no such file, no directions, damaged, or of another model.
+    """
+    contents = load_torch(path)
+    if not isinstance(contents, dict) or contents.get("format") != FORMAT:
+        raise FedscapeError(f"{path} does not hold directions: it does not say format '{FORMAT}'")
+    directions, recipe, seed = contents.get("directions"), contents.get("recipe"), contents.get("seed")
+    if not isinstance(directions, Tensor) or not isinstance(recipe, str) or not isinstance(seed, int):
+        raise FedscapeError(f"{path} is damaged: directions, recipe or seed are missing")
+    if contents.get("parameters") != {entry.name: list(entry.shape) for entry in space.entries}:
+        raise FedscapeError(f"{path} holds directions of another model: the parameters differ in name or shape")
+    whole = directions.dim() == 2 and directions.shape[1] == space.dimension and bool(directions.isfinite().all())
+    if not whole or tensor_digest(directions) != contents.get("digest"):
+        raise FedscapeError(f"{path} is damaged: the directions are not those that were saved")
+    return directions, recipe, seed

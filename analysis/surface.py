@@ -18,8 +18,9 @@ import numpy as np
 import torch
 import tyro
 
-from analysis.directions import FILTER, Plane, random_plane
+from analysis.directions import FILTER
 from analysis.marks import Mark
+from analysis.planes import Plane, random_plane, uniform
 from analysis.source import Source, option
 from analysis.store import MAX_POINTS, Provenance, SurfaceStore, client_ranges
 from landscape import Checkpoint, FedscapeError, Landscape
@@ -273,8 +274,8 @@ def measure_surface(
         dtype=landscape.precision,
     )
     values = SurfaceStore(
-        _coordinates(points, span),
-        _coordinates(points, span),
+        uniform(points, span),
+        uniform(points, span),
         provenance,
         path=None if store is None else Path(store),
         accuracy=not landscape.data.targets.is_floating_point(),
@@ -305,11 +306,6 @@ def _measure(landscape: Landscape, plane: Plane, store: SurfaceStore, progress: 
                 bar.update(done, loss=result.loss)
         finally:
             store.save()
-
-
-def _coordinates(points: int, span: float) -> np.ndarray:
-    """Uniform, symmetric to the bit, with an exact 0 in the middle of an odd number."""
-    return np.arange(1 - points, points, 2) / (points - 1) * span
 
 
 def _names_of_checkpoint(checkpoint: Checkpoint) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Filter-normalised directions are what Li et al. (NeurIPS 2018, section 4) say, and planes are what they span."""
+"""Random directions are scaled as Li et al. (NeurIPS 2018, section 4) say, and come back from their file."""
 
 import math
 
@@ -6,9 +6,8 @@ import pytest
 import torch
 from torch import nn
 
-from analysis.directions import filter_normalised, random_plane
-from landscape import FedscapeError, Landscape, ParameterSpace
-from landscape.randomness import torch_generator
+from analysis.directions import load_directions, random_directions, save_directions
+from landscape import FedscapeError, ParameterSpace
 
 
 def network() -> nn.Module:
@@ -22,9 +21,14 @@ def network() -> nn.Module:
     return module
 
 
-def direction_of(module: nn.Module, random: torch.Generator | int = 0) -> dict[str, torch.Tensor]:
+def point_of(module: nn.Module) -> tuple[torch.Tensor, ParameterSpace]:
     space = ParameterSpace.of(module)
-    return space.unflatten(filter_normalised(space.flatten(dict(module.named_parameters())), space, random))
+    return space.flatten(dict(module.named_parameters())), space
+
+
+def direction_of(module: nn.Module, seed: int = 0, **options) -> dict[str, torch.Tensor]:
+    w, space = point_of(module)
+    return space.unflatten(random_directions(w, space, seed, 1, **options)[0])
 
 
 def test_each_filter_is_as_long_as_that_of_the_weights():
@@ -82,59 +86,122 @@ def test_float32_has_the_direction_of_float64_rounded():
     module = network().double()
     space = ParameterSpace.of(module)
     w = space.flatten(dict(module.named_parameters())).float()
-    single = filter_normalised(w, space, 0)
-    double = filter_normalised(w.double(), space, 0)
+    single = random_directions(w, space)
+    double = random_directions(w.double(), space)
     assert single.dtype == torch.float32
     assert torch.equal(single, double.float())
 
 
-def landscape(module: nn.Module) -> Landscape:
-    return Landscape(module, (torch.randn(4, 2, 4, 4), torch.zeros(4, dtype=torch.long)), device="cpu")
-
-
-def test_plane_spans_what_it_says():
-    plane = random_plane(landscape(network()), seed=3)
-    out = torch.empty_like(plane.origin)
-    point = plane.point(0.5, -2.0, out=out)
-    assert point is out
-    torch.testing.assert_close(point, plane.origin + 0.5 * plane.directions[0] - 2.0 * plane.directions[1])
-    assert torch.equal(plane.point(0.0, 0.0), plane.origin)
-
-
-def test_plane_has_two_directions_as_drawn():
-    function = landscape(network())
-    plane = random_plane(function, seed=3)
-    for k in range(2):
-        drawn = filter_normalised(function.weights, function.space, torch_generator(3, "direction", k))
-        assert torch.equal(plane.directions[k], drawn)
-    first, second = plane.directions.double()
-    assert plane.cosine == pytest.approx(float(torch.cosine_similarity(first, second, dim=0)))
-    assert abs(plane.cosine) < 0.5
-
-
-def test_digest_tells_planes_apart():
+@pytest.mark.parametrize("biases", [False, True])
+def test_layer_normalisation_gives_each_tensor_its_length_and_model_normalisation_the_whole(biases):
     module = network()
-    plane = random_plane(landscape(module), seed=3)
-    assert plane.digest() == random_plane(landscape(module), seed=3).digest()
-    assert plane.digest() != random_plane(landscape(module), seed=4).digest()
+    layer, model = (direction_of(module, normalisation=name, biases=biases) for name in ("layer", "model"))
+    moved = {name: p.detach() for name, p in module.named_parameters() if biases or name in WEIGHTS}
+    for name, parameter in moved.items():
+        assert layer[name].norm().item() == pytest.approx(parameter.norm().item(), rel=1e-6)
+    lengths = [math.sqrt(sum(float(t.square().sum()) for t in tensors)) for tensors in (model.values(), moved.values())]
+    assert lengths[0] == pytest.approx(lengths[1], rel=1e-6)
+    ratios = [model[name].norm().item() / moved[name].norm().item() for name in moved]
+    assert max(ratios) > 1.05 * min(ratios), "the model as a whole has its length, its tensors have not"
+
+
+WEIGHTS = ("0.weight", "4.weight", "6.weight")
+
+
+def test_without_normalisation_the_draw_stays_what_it_is():
+    """FedSAM's plain Gaussian: unit variance in every parameter, biases too."""
+    w, space = point_of(nn.Linear(20_000, 2))
+    first, second = random_directions(w, space, normalisation="none", biases=True).double()
+    for direction in (first, second):
+        assert direction.std().item() == pytest.approx(1, abs=0.02)
+        assert (direction != 0).all()
+    assert abs(float(first @ second)) < 1e-3 * float(first.norm() * second.norm()) / 100
+
+
+@pytest.mark.parametrize("normalisation", ["filter", "layer", "model", "none"])
+def test_directions_are_orthogonal_and_scaled_both(normalisation):
+    module = network().double()
+    w, space = point_of(module)
+    first, second = random_directions(w, space, 3, normalisation=normalisation)
+    drawn, other = random_directions(w, space, 3, normalisation=normalisation, orthogonal=False)
+    assert torch.equal(first, drawn)
+    assert abs(first @ second) < 1e-12 * first.norm() * second.norm()
+    assert abs(first @ other) > 1e-4 * first.norm() * other.norm()
+    assert second.norm().item() == pytest.approx(other.norm().item(), rel=1e-9)
+    if normalisation == "filter":
+        for (_, ours), (_, filters) in zip(space.filters(second), space.filters(w), strict=True):
+            torch.testing.assert_close(ours.norm(dim=1), filters.norm(dim=1))
+
+
+def test_biases_that_are_kept_are_scaled_as_one_filter_each():
+    module = network()
+    direction = direction_of(module, biases=True)
+    for name in ("0.bias", "1.weight", "1.bias", "4.bias", "6.bias"):
+        wanted = dict(module.named_parameters())[name].norm().item()
+        assert direction[name].norm().item() == pytest.approx(wanted, rel=1e-6)
+
+
+@pytest.mark.parametrize("normalisation", ["filter", "layer"])
+def test_zero_biases_divide_by_nothing(normalisation):
+    """A peer divides by their norm: every untrained BatchNorm has biases of zero."""
+    module = network()
     with torch.no_grad():
-        module[0].bias[0] += 1
-    moved = random_plane(landscape(module), seed=3)
-    assert torch.equal(moved.directions, plane.directions)
-    assert moved.digest() != plane.digest()
+        module[0].bias.zero_()
+        module[1].bias.zero_()
+    direction = direction_of(module, normalisation=normalisation, biases=True)
+    assert all(part.isfinite().all() for part in direction.values())
+    assert (direction["0.bias"] == 0).all()
+    assert direction["4.bias"].any()
 
 
-def test_no_plane_around_weights_that_are_not_finite():
-    module = network()
+def test_filter_norm_is_over_inputs_and_kernel_not_over_outputs():
+    """A peer takes the norm over the wrong axis: of a layer whose outputs differ in size, only rows tell."""
+    module = nn.Linear(3, 2, bias=False)
     with torch.no_grad():
-        module[4].weight[0, 0] = float("nan")
-    with pytest.raises(FedscapeError, match="not all finite"):
-        random_plane(landscape(module))
+        module.weight.copy_(torch.tensor([[3.0, 0.0, 4.0], [0.0, 0.5, 0.0]]))
+    direction = direction_of(module)["weight"]
+    torch.testing.assert_close(direction.norm(dim=1), torch.tensor([5.0, 0.5]))
 
 
-def test_no_plane_where_every_filter_is_zero():
-    module = network()
-    for parameter in module.parameters():
-        nn.init.zeros_(parameter)
+def test_mean_of_a_direction_is_zero():
+    """A peer draws uniformly from [0, 1)."""
+    for normalisation in ("filter", "layer", "model", "none"):
+        direction = direction_of(nn.Linear(50_000, 1), normalisation=normalisation)["weight"].double()
+        assert abs(direction.mean().item()) < 4 * direction.std().item() / math.sqrt(50_000)
+
+
+def test_filter_of_one_entry_has_no_second_orthogonal_direction():
+    w, space = point_of(nn.Linear(1, 4, bias=False))
     with pytest.raises(FedscapeError, match="have no length"):
-        random_plane(landscape(module))
+        random_directions(w, space)
+    assert random_directions(w, space, orthogonal=False).all()
+
+
+def test_unknown_normalisation_is_refused():
+    with pytest.raises(FedscapeError, match="unknown normalisation 'cube': give filter, layer, model, none"):
+        direction_of(network(), normalisation="cube")
+
+
+def test_directions_come_back_from_their_file(tmp_path):
+    w, space = point_of(network())
+    directions = random_directions(w, space, 5)
+    save_directions(tmp_path / "d.pt", directions, space, "filter", 5)
+    again, recipe, seed = load_directions(tmp_path / "d.pt", space)
+    assert torch.equal(again, directions)
+    assert (recipe, seed) == ("filter", 5)
+
+
+def test_file_of_other_directions_or_of_none_is_refused(tmp_path):
+    w, space = point_of(network())
+    save_directions(tmp_path / "d.pt", random_directions(w, space), space, "filter", 0)
+    other = ParameterSpace.of(nn.Linear(2, 3))
+    with pytest.raises(FedscapeError, match="holds directions of another model"):
+        load_directions(tmp_path / "d.pt", other)
+    torch.save({"a": 1}, tmp_path / "a.pt")
+    with pytest.raises(FedscapeError, match="does not hold directions"):
+        load_directions(tmp_path / "a.pt", space)
+    contents = torch.load(tmp_path / "d.pt", weights_only=True)
+    contents["directions"][0, 0] += 1
+    torch.save(contents, tmp_path / "d.pt")
+    with pytest.raises(FedscapeError, match="not those that were saved"):
+        load_directions(tmp_path / "d.pt", space)

@@ -11,10 +11,10 @@ import pytest
 import torch
 from torch import nn
 
-from analysis.directions import random_plane
+from analysis.planes import random_plane
 from analysis.source import Source
 from analysis.store import SurfaceStore
-from analysis.surface import Command, Surface, _coordinates, _measure, main, measure_surface
+from analysis.surface import Command, Surface, _measure, main, measure_surface
 from landscape import Checkpoint, FedscapeError, Landscape
 from landscape.command import run
 from landscape.files import write_json
@@ -66,15 +66,6 @@ def test_loss_j_i_belongs_to_x_i_and_y_j_on_a_grid_that_is_not_square():
     for j in range(5):
         for i in range(3):
             assert store.loss[j, i] == pytest.approx(closed_form(function, store.x[i], store.y[j]), rel=1e-13)
-
-
-@pytest.mark.parametrize("points", [3, 25, 51, 101])
-def test_grid_is_uniform_and_symmetric_with_an_exact_centre(points):
-    grid = _coordinates(points, 0.7)
-    np.testing.assert_allclose(grid, np.linspace(-0.7, 0.7, points), atol=1e-15)
-    np.testing.assert_array_equal(grid, -grid[::-1])
-    assert grid[points // 2] == 0
-    assert (grid[0], grid[-1]) == (-0.7, 0.7)
 
 
 def test_centre_is_the_loss_at_the_checkpoint(checkpoint, small):
