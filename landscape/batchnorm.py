@@ -36,6 +36,10 @@ class BatchStatistics:
         parts = [buffer.detach().reshape(-1) for buffer in self._buffers()]
         return torch.cat(parts) if parts else torch.zeros(0)
 
+    def variances(self) -> Tensor:
+        """Which of them are variances, boolean [b]."""
+        return torch.tensor([k % 2 == 1 for k, buffer in enumerate(self._buffers()) for _ in range(buffer.numel())])
+
     def load(self, statistics: Tensor) -> None:
         """Put the module's statistics to these, [b]."""
         offset = 0

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import itertools
+import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -13,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from landscape.activations import MAN
+from landscape.batchnorm import BatchStatistics
 from landscape.checkpoint import Checkpoint
 from landscape.devices import TF32, free_memory, memory_size, reproducible_arithmetic, resolve_device, resolve_dtype
 from landscape.digests import tensor_digest
@@ -21,8 +24,8 @@ from landscape.errors import FedscapeError
 from landscape.flat import FlatModule
 from landscape.foreign import opened
 from landscape.products import GaussNewtonProducts, HessianProducts, OutputCurvature
-from landscape.randomness import torch_generator
-from landscape.samples import Batches, Loss, MicroBatches, Objective, Samples, as_samples
+from landscape.randomness import global_seed, torch_generator
+from landscape.samples import Batches, Loss, MicroBatches, Objective, Samples, as_samples, sample_losses
 from landscape.soundness import require_function, require_mean
 from landscape.space import ParameterSpace
 
@@ -32,10 +35,16 @@ BATCH_SIZE = {"cpu": 256, "cuda": 1024}
 
 @dataclass(frozen=True)
 class Evaluation:
-    """Mean loss and fraction of correct predictions over a data set (``None``: targets are no classes)."""
+    """Mean loss and fraction of correct predictions over a data set (``None``: targets are no classes).
+
+    ``loss_stderr`` and ``accuracy_stderr`` are the standard errors of these means over the samples, where they were
+    asked for and can be told.
+    """
 
     loss: float
     accuracy: float | None
+    loss_stderr: float | None = None
+    accuracy_stderr: float | None = None
 
 
 class Landscape:
@@ -334,24 +343,62 @@ class Landscape:
             raise FedscapeError("accuracy needs integer class targets")
         return accuracy
 
-    def evaluate(self, w: Tensor | None = None) -> Evaluation:
-        """Loss and accuracy in one pass; sums are kept in float64."""
+    def evaluate(self, w: Tensor | None = None, *, stderr: bool = False) -> Evaluation:
+        """Loss and accuracy in one pass; sums are kept in float64.
+
+        Args:
+            w: the point, [d]; ``weights`` unless given.
+            stderr: standard errors over the samples too: √(variance of the samples' losses / n).  A penalty takes no
+                part in it, and of arbitrary batches (:meth:`of`) there is none.
+        """
         data = self._batches.data
         targets = data.targets if isinstance(data, Samples) and not data.targets.is_floating_point() else None
+        each = stderr and isinstance(data, Samples) and len(data) > 1
 
         def over_portion() -> Tensor:
             require_mean(self._flat, self.loss, self._batches)
-            sums = torch.zeros(2, dtype=torch.float64, device=self.device)
+            sums = torch.zeros(4, dtype=torch.float64, device=self.device)
             for _, x, y, share in self._batches:
                 loss, outputs = self._batches.scored(self._flat.module, self.loss, x, y)
                 sums[0] += share * loss.double()
                 if targets is not None:
                     sums[1] += (outputs.argmax(dim=1) == y).sum()
+                if each:
+                    losses = sample_losses(self.loss, outputs, y).double()
+                    sums[2] += losses.sum()
+                    sums[3] += losses.square().sum()
             return sums
 
         with self._at(w), torch.no_grad():
-            loss, correct = self._batches.sum(over_portion).tolist()
-        return Evaluation(loss, None if targets is None else correct / targets.numel())
+            loss, correct, first, second = self._batches.sum(over_portion).tolist()
+        accuracy = None if targets is None else correct / targets.numel()
+        if not each:
+            return Evaluation(loss, accuracy)
+        n = len(data)
+        spread = second / n - (first / n) ** 2
+        # A comparison with not-a-number is false: a loss that is not finite has no error that is.
+        loss_stderr = 0.0 if spread < 0 else math.sqrt(spread / (n - 1)) if spread < math.inf else math.nan
+        accuracy_stderr = None
+        if accuracy is not None and targets is not None and targets.dim() == 1:
+            accuracy_stderr = math.sqrt(accuracy * (1 - accuracy) / (n - 1))
+        return Evaluation(loss, accuracy, loss_stderr, accuracy_stderr)
+
+    @property
+    def batch_statistics(self) -> BatchStatistics:
+        """The running statistics of the model's BatchNorm layers, which the function is computed with."""
+        return BatchStatistics(self._flat.module)
+
+    def estimate_batch_statistics(self, w: Tensor | None = None) -> Tensor:
+        """BatchNorm's statistics over all samples at a point, [b], with which the function is computed from then on.
+
+        Each layer's mean over micro-batches of nearly equal size, in training mode; Dropout, if any, draws the same
+        numbers each time.
+        """
+        count = -(-len(self.data) // self.batch_size)
+        bounds = [k * len(self.data) // count for k in range(count + 1)]
+        inputs = (self.data.batch(slice(a, b), self.dtype)[0] for a, b in itertools.pairwise(bounds))
+        with self._at(w), global_seed(0, "batch statistics"):
+            return self.batch_statistics.estimate(inputs)
 
     def gradient(self, w: Tensor | None = None) -> Tensor:
         """∇L(w), [d]."""

@@ -142,6 +142,17 @@ def as_samples(data: Samples | tuple[Tensor, Tensor]) -> Samples:
 Loss = Callable[[Tensor, Tensor], Tensor]
 """(outputs, targets) -> the scalar mean over the batch."""
 
+
+def sample_losses(loss: Loss, outputs: Tensor, targets: Tensor) -> Tensor:
+    """The loss of each sample alone, [n], whose mean is the batch's loss."""
+    if loss is nn.functional.cross_entropy and outputs.dim() == 2:
+        return nn.functional.cross_entropy(outputs, targets, reduction="none")
+    if loss is nn.functional.mse_loss:
+        return nn.functional.mse_loss(outputs, targets, reduction="none").flatten(1).mean(dim=1)
+    # No vmap: a loss may look at values, as to check its targets.
+    return torch.stack([loss(outputs[i : i + 1], targets[i : i + 1]).detach() for i in range(len(outputs))])
+
+
 Objective = Callable[[nn.Module, Any], Tensor]
 """(module, batch) -> the scalar mean over the batch."""
 
