@@ -18,6 +18,7 @@ setup(
     license="MIT",
     python_requires=">=3.10",
     packages=find_packages(include=[f"{name}*" for name in ("landscape", "trainers", "analysis", "figures")]),
+    package_data={"analysis": ["*.html", "*.js"]},
     install_requires=[
         "torch>=2.6",
         "numpy>=1.26",
@@ -30,8 +31,17 @@ setup(
         "rich>=13",
     ],
     extras_require={
-        "test": ["pytest>=8", "pytest-xdist>=3.5", "ruff>=0.9", "mypy>=1.14", "pillow>=10", "safetensors>=0.4"],
+        "test": [
+            "pytest>=8",
+            "pytest-xdist>=3.5",
+            "ruff>=0.9",
+            "mypy>=1.14",
+            "pillow>=10",
+            "safetensors>=0.4",
+            "plotly>=6",
+        ],
         "safetensors": ["safetensors>=0.4"],
+        "html": ["plotly>=6"],
         "notebook": ["jupyterlab>=4", "jupytext>=1.16"],
     },
     entry_points={

@@ -1,21 +1,48 @@
-"""Pictures of loss surfaces; panels that share a scale can stand side by side."""
+"""Pictures of loss surfaces: filled contours and heat maps; several side by side share axes, scale and colour bar."""
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.colors import LogNorm, Normalize
 from matplotlib.figure import Figure, SubFigure
+from matplotlib.layout_engine import ConstrainedLayoutEngine
+from matplotlib.patches import Polygon
+from matplotlib.patheffects import Normal, Stroke
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator
 
-from analysis.directions import FILTER
+from analysis.surface_words import (
+    Quantity,
+    axis_labels,
+    caption_of,
+    check_comparable,
+    computed_mask,
+    interpolated_mask,
+    is_line,
+    label_of,
+    marks_of,
+    title_of,
+    values_of,
+    wrapped,
+)
+from landscape import FedscapeError
 
 if TYPE_CHECKING:
     from analysis.surface import Surface
+
+ScaleKind = Literal["auto", "linear", "log"]
+PanelKind = Literal["contours", "heatmap"]
+
+COLOUR_MAPS: dict[Quantity, str] = {"loss": "viridis", "accuracy": "cividis", "error": "cividis"}
+"""Their lightness rises all the way: greyscale and colour-blind eyes see the same order."""
+
+MOST_LABELS = 12
+"""Models in one plane that still get their labels beside them."""
 
 
 @dataclass(frozen=True)
@@ -28,96 +55,291 @@ class Scale:
 
     levels: np.ndarray
     ticks: Any
-    norm: Normalize | None = None
+    norm: Normalize
     extend: str = "neither"
 
     @classmethod
-    def of(cls, values: np.ndarray, *, logarithmic: bool = False) -> Scale | None:
-        """A scale for these values; logarithmic, if that is wanted, where they span more than a decade.
+    def of(cls, values: np.ndarray, kind: ScaleKind = "auto") -> Scale | None:
+        """A scale for these values; ``auto`` is logarithmic where none is negative and they span more than a decade.
 
         ``None`` where none of them is finite.
+
+        Raises:
+            FedscapeError: another kind, or a logarithmic one asked for where it cannot be.
         """
+        if kind not in ("auto", "linear", "log"):
+            raise FedscapeError(f"unknown scale '{kind}': give auto, linear or log")
         finite = values[np.isfinite(values)]
         if not finite.size:
             return None
         low, high = float(finite.min()), float(finite.max())
+        if kind == "log" and (low < 0 or high <= 0):
+            raise FedscapeError(f"the values reach {low:.4g}, which no logarithmic scale has: give auto or linear")
         floor = max(float(finite[finite > 0].min(initial=high)), 1e-8 * float(np.median(finite)))
-        if logarithmic and low >= 0 and high > 10 * floor:
+        flat = high - low <= 1e-9 * max(abs(high), abs(low))
+        if not flat and low >= 0 and kind != "linear" and (kind == "log" or high > 10 * floor):
             top = min(high, 1e8 * floor)
             extend = {(True, True): "both", (True, False): "min", (False, True): "max"}.get((low < floor, high > top))
-            subs = (1.0,) if top > 1e4 * floor else (1.0, 2.0, 5.0)
-            return cls(np.geomspace(floor, top, 29), LogLocator(subs=subs), LogNorm(floor, top), extend or "neither")
-        if high - low > 1e-9 * max(abs(high), abs(low)):
+            return cls(np.geomspace(floor, top, 29), _log_ticks(floor, top), LogNorm(floor, top), extend or "neither")
+        if not flat:
             levels = np.unique(np.clip(MaxNLocator(25).tick_values(low, high), low, high))
-            return cls(levels, MaxNLocator(6, steps=[1, 2, 5, 10]))
-        return cls(low + np.array([-1, 1]) * max(1e-6 * abs(low), 1e-12), [low])
+            return cls(levels, MaxNLocator(6, steps=[1, 2, 5, 10]), Normalize(low, high))
+        levels = low + np.array([-1, 1]) * max(1e-6 * abs(low), 1e-12)
+        return cls(levels, [low], Normalize(levels[0], levels[1]))
+
+    @property
+    def logarithmic(self) -> bool:
+        """Whether it is."""
+        return isinstance(self.norm, LogNorm)
+
+    def label(self, label: str) -> str:
+        """``label``, with a word on a logarithm."""
+        return f"{label}, log scale" if self.logarithmic else label
 
 
-def draw_panel(ax: Axes, surface: Surface, values: np.ndarray, scale: Scale | None, colours: str) -> Any:
-    """Filled contours, a thin line at every fourth level, the checkpoint as a white dot.
+def _log_ticks(floor: float, top: float) -> Any:
+    """A few numbers a decade where there are few decades, round ones where there is less than one."""
+    if top < 10 * floor:
+        ticks = np.asarray(MaxNLocator(6, steps=[1, 2, 5, 10]).tick_values(floor, top))
+        return list(ticks[(ticks >= floor) & (ticks <= top)])
+    return LogLocator(subs=(1.0,) if top > 1e4 * floor else (1.0, 2.0, 5.0))
 
-    Returns what :func:`draw_colour_bar` wants: the contours, or ``None`` where no value is finite.
+
+def draw_panel(
+    ax: Axes, surface: Surface, values: np.ndarray, scale: Scale | None, colours: str, kind: PanelKind = "contours"
+) -> Any:
+    """The values from above, with what lies in the plane; small dots where the others are interpolated.
+
+    ``contours`` has a thin line at every fourth level; ``heatmap`` a cell around every point, nothing between.
+
+    Returns what :func:`draw_colour_bar` wants, or ``None`` where no value is finite.
     """
-    drawn = None
+    drawn: tuple[Any, Any] | None = None
     ax.set_facecolor("0.8")
+    ax.set(xlim=_reach(surface.x, kind), ylim=_reach(surface.y, kind))
     if scale is not None and np.isfinite(values).any():
-        visible = np.ma.maximum(np.ma.masked_invalid(values), scale.levels[0])
-        filled = ax.contourf(
-            surface.x, surface.y, visible, scale.levels, cmap=colours, norm=scale.norm, extend=scale.extend
-        )
-        lines = ax.contour(surface.x, surface.y, visible, scale.levels[::4], colors="black", linewidths=0.4, alpha=0.6)
-        drawn = filled, lines
+        visible = np.ma.masked_invalid(values)
+        if kind == "heatmap":
+            cells = ax.pcolormesh(surface.x, surface.y, visible, cmap=colours, norm=scale.norm, shading="nearest")
+            drawn = cells, None
+        else:
+            visible = np.ma.maximum(visible, scale.levels[0])
+            style: dict[str, Any] = {"levels": scale.levels, "norm": scale.norm}
+            filled = ax.contourf(surface.x, surface.y, visible, cmap=colours, extend=scale.extend, **style)
+            lines = ax.contour(
+                surface.x, surface.y, visible, scale.levels[::4], colors="black", linewidths=0.4, alpha=0.6
+            )
+            drawn = filled, lines
     else:
         ax.text(0.5, 0.6, "no finite value", transform=ax.transAxes, ha="center")
-    ax.plot(0, 0, "o", markersize=6, markerfacecolor="white", markeredgecolor="black")
+    if interpolated_mask(surface).any():
+        rows, columns = np.nonzero(computed_mask(surface))
+        ax.plot(surface.x[columns], surface.y[rows], ".", markersize=1.5, color="black", alpha=0.7)
+    draw_models(ax, surface)
     ax.locator_params(nbins=5)
-    ax.set(aspect="equal", xlim=surface.x[[0, -1]], ylim=surface.y[[0, -1]])
-    scaled = " (filter-normalised)" if surface.provenance.normalisation == FILTER else ""
-    ax.set_xlabel(f"step along direction 1{scaled}")
-    ax.set_ylabel(f"step along direction 2{scaled}")
+    wide, high = np.ptp(surface.x), np.ptp(surface.y)
+    ax.set_aspect("equal" if max(wide, high) <= 4 * min(wide, high) else "auto")
+    across, up = axis_labels(surface)
+    ax.set_xlabel(across, parse_math=False)
+    ax.set_ylabel(up, parse_math=False)
     return drawn
 
 
-def draw_colour_bar(figure: Figure | SubFigure, axes: Sequence[Axes], drawn: Any, scale: Scale, label: str) -> None:
-    """One colour bar for all panels in ``axes``, which share ``scale``; ``drawn`` is any one's contours."""
+def _reach(along: np.ndarray, kind: PanelKind) -> tuple[float, float]:
+    """From the first point to the last; of a heat map, to the far sides of their cells."""
+    first, last = (along[1] - along[0], along[-1] - along[-2]) if kind == "heatmap" else (0.0, 0.0)
+    return along[0] - first / 2, along[-1] + last / 2
+
+
+def draw_models(ax: Axes, surface: Surface) -> None:
+    """The trajectory as a line from a square, and the models as white dots with their labels."""
+    outlined = [Stroke(linewidth=3, foreground="black"), Normal()]
+    if surface.trajectory is not None:
+        x, y = surface.trajectory.T
+        ax.plot(x, y, "-", color="white", linewidth=1.4, path_effects=outlined, label="trajectory")
+        ax.plot(x, y, ".", color="black", markersize=3)
+        ax.plot(x[:1], y[:1], "s", markersize=6, markerfacecolor="white", markeredgecolor="black")
+    marks = marks_of(surface)
+    if surface.kind == "three":
+        corners = [(mark.x, mark.y) for mark in marks]
+        ax.add_patch(Polygon(corners, fill=False, linestyle="--", edgecolor="white", path_effects=outlined))
+    ax.plot(
+        [mark.x for mark in marks],
+        [mark.y for mark in marks],
+        "o",
+        markersize=6,
+        markerfacecolor="white",
+        markeredgecolor="black",
+        label="models",
+    )
+    for mark in marks if len(marks) <= MOST_LABELS else ():
+        left = mark.x > 0.7 * surface.x[-1] + 0.3 * surface.x[0]
+        ax.annotate(
+            mark.label,
+            (mark.x, mark.y),
+            (-7 if left else 7, 7),
+            textcoords="offset points",
+            ha="right" if left else "left",
+            fontsize=8,
+            parse_math=False,
+            annotation_clip=True,
+            bbox={"boxstyle": "round,pad=0.15", "facecolor": "white", "edgecolor": "none", "alpha": 0.75}
+            if mark.label
+            else None,
+        )
+
+
+def draw_colour_bar(
+    figure: Figure | SubFigure, axes: Sequence[Axes], drawn: Any, scale: Scale, label: str, **place: float
+) -> None:
+    """One colour bar for all panels in ``axes``, which share ``scale``; ``drawn`` is any one's drawing.
+
+    ``place`` is Matplotlib's ``pad``, ``fraction``, ``shrink``.
+    """
     filled, lines = drawn
+    options: dict[str, Any] = {"fraction": 0.046, "pad": 0.03, **place}
+    if lines is None:  # contours bring theirs along
+        options["extend"] = scale.extend
     number = FuncFormatter(lambda value, _: f"{value:.4g}")
-    bar = figure.colorbar(filled, ax=list(axes), ticks=scale.ticks, format=number, fraction=0.046, pad=0.03)
+    bar = figure.colorbar(filled, ax=list(axes), ticks=scale.ticks, format=number, **options)
     bar.ax.minorticks_off()
-    bar.add_lines(lines)
-    bar.set_label(label, parse_math=False)
+    if lines is not None:
+        bar.add_lines(lines)
+    bar.set_label(textwrap.fill(scale.label(label), 42), parse_math=False)
 
 
-def plot_surface(surface: Surface) -> Figure:
+def quantities_of(surfaces: Sequence[Surface]) -> tuple[Quantity, ...]:
+    """What there is to draw: loss and, where all have one, accuracy."""
+    return ("loss",) if any(s.accuracy is None for s in surfaces) else ("loss", "accuracy")
+
+
+def plot_surface(surface: Surface, kind: PanelKind = "contours", scale: ScaleKind = "auto") -> Figure:
     """Loss and, where it was measured, accuracy."""
-    p, word = surface.provenance, surface.split_word
-    panels = [("loss", surface.loss, "viridis", surface.loss_label, True)]
-    if surface.accuracy is not None:
-        panels.append(("accuracy", 100 * surface.accuracy, "cividis", f"{word} accuracy (%)", False))
-    figure = Figure(figsize=(0.4 + 5.6 * len(panels), 5.2), layout="constrained")
-    axes = figure.subplots(1, len(panels), squeeze=False)[0]
-    for ax, (title, values, colours, label, logarithmic) in zip(axes, panels, strict=True):
-        scale = Scale.of(values, logarithmic=logarithmic)
-        drawn = draw_panel(ax, surface, values, scale, colours)
-        ax.set_title(title)
-        if drawn is not None and scale is not None:
-            draw_colour_bar(figure, [ax], drawn, scale, label)
-    where = "" if p.round is None else f", round {p.round}"
-    of = "" if p.clients == "all" else f" of clients {p.clients}" if len(p.clients) < 30 else " of some clients"
-    figure.suptitle(
-        f"Loss surface around {p.algorithm}{where}\n{p.model} on {p.data}: {p.samples:,} {word} samples{of}",
-        fontsize=12,
-        parse_math=False,
-    )
-    separator = ", " if len(panels) == 2 else "\n"
-    caption = (
-        f"white dot: the checkpoint {p.checkpoint[:8]}; {surface.recipe}{separator}seed {p.seed}, "
-        f"cosine {surface.notes.get('cosine', float('nan')):.3f}; {len(surface.x)} × {len(surface.y)} points, {p.dtype}"
-    )
-    missing = int((~surface.measured).sum())
-    if surface.not_finite or missing:
-        parts = [f"{surface.not_finite:,} not finite"] * bool(surface.not_finite)
-        parts += [f"{missing:,} not measured"] * bool(missing)
-        caption += f"\ngrey: around points that have no value ({', '.join(parts)})"
-    figure.supxlabel(caption, fontsize=8, color="0.3")
+    return plot_surfaces([surface], kind=kind, scale=scale)
+
+
+def plot_surfaces(
+    surfaces: Sequence[Surface],
+    labels: Sequence[str] | None = None,
+    *,
+    kind: PanelKind = "contours",
+    quantities: Sequence[Quantity] | None = None,
+    scale: ScaleKind = "auto",
+) -> Figure:
+    """Surfaces from above, a row of panels for each quantity, on common axes with one colour bar.
+
+    Args:
+        surfaces: of one loss and one split.
+        labels: one for each; ``None`` names what tells them apart.
+        kind: ``contours`` or ``heatmap``.
+        quantities: of ``loss``, ``accuracy``, ``error``; ``None``: loss and accuracy of one surface, loss of several.
+        scale: of the loss; accuracy and error are linear.
+
+    Raises:
+        FedscapeError: nothing to draw, surfaces that differ in loss or split, lines (draw those with
+            :func:`analysis.line_plots.plot_lines`), a scale or a quantity that cannot be.
+    """
+    names = check_comparable(surfaces, labels)
+    if kind not in ("contours", "heatmap"):
+        raise FedscapeError(f"unknown kind of panel '{kind}': give contours or heatmap")
+    check_planes(surfaces)
+    if quantities is None:
+        quantities = quantities_of(surfaces) if len(surfaces) == 1 else ("loss",)
+    several = len(surfaces) > 1
+    groups = [[(surface, quantity) for surface in surfaces] for quantity in quantities]
+    titles = [names if several else [quantity] for quantity in quantities]
+    return _figure(groups, titles, kind, scale, title_of(surfaces), caption_of(surfaces), stacked=several)
+
+
+def plot_three(train: Surface, test: Surface, scale: ScaleKind = "auto") -> Figure:
+    """The plane of three models: training loss and test error side by side (Caldarola et al. 2022, figure 2).
+
+    Raises:
+        FedscapeError: the surfaces are of two planes or of one split, or have no accuracy.
+    """
+    check_planes([train, test])
+    if train.provenance.plane != test.provenance.plane:
+        raise FedscapeError("the two surfaces are of different planes: measure both splits in one plane")
+    if (train.provenance.split, test.provenance.split) != ("train", "test"):
+        raise FedscapeError("give the surface of the training split first, that of the test split second")
+    groups: list[list[tuple[Surface, Quantity]]] = [[(train, "loss")], [(test, "error")]]
+    caption = f"training: {caption_of([train])}\ntest: {test.provenance.samples:,} samples"
+    title = title_of([train])
+    return _figure(groups, [["training loss"], ["test error"]], "contours", scale, title, caption, stacked=False)
+
+
+def _figure(
+    groups: Sequence[Sequence[tuple[Surface, Quantity]]],
+    titles: Sequence[Sequence[str]],
+    kind: PanelKind,
+    scale: ScaleKind,
+    title: str,
+    caption: str,
+    *,
+    stacked: bool,
+) -> Figure:
+    """Groups of panels, each with a colour bar: one below the other, or side by side."""
+    rows, columns = (len(groups), len(groups[0])) if stacked else (1, len(groups))
+    width = 4.4 if stacked else 5.6
+    shape = np.clip(np.ptp(groups[0][0][0].y) / np.ptp(groups[0][0][0].x), 0.75, 1.5)
+    size = (0.4 + width * columns + stacked, 1.2 + rows * (0.9 + float(shape) * (width - 1 - (not stacked))))
+    figure = Figure(figsize=size, layout=ConstrainedLayoutEngine(h_pad=0.07))
+    grid = figure.subplots(rows, columns, squeeze=False).reshape(len(groups), -1)
+    for group, names, axes in zip(groups, titles, grid, strict=True):
+        quantity = group[0][1]
+        values = [values_of(surface, quantity) for surface, _ in group]
+        common = Scale.of(
+            np.concatenate([array.ravel() for array in values]), scale if quantity == "loss" else "linear"
+        )
+        drawn = None
+        for ax, (surface, _), array, name in zip(axes, group, values, names, strict=True):
+            drawn = draw_panel(ax, surface, array, common, COLOUR_MAPS[quantity], kind) or drawn
+            ax.set_title(name, parse_math=False)
+        if stacked:
+            _share_axes(list(axes))
+        if drawn is not None and common is not None:
+            draw_colour_bar(figure, list(axes), drawn, common, label_of(group[0][0], quantity))
+    figure.suptitle(title, fontsize=12, parse_math=False)
+    caption += _legend([surface for surface, _ in groups[0]])
+    figure.supxlabel(wrapped(caption, size[0]), fontsize=8, color="0.3", parse_math=False)
     return figure
+
+
+def _share_axes(axes: Sequence[Axes]) -> None:
+    """Common limits; labels at the left only, where all have the same."""
+    x, y = [ax.get_xlim() for ax in axes], [ax.get_ylim() for ax in axes]
+    same = len({ax.get_ylabel() for ax in axes}) == 1
+    for i, ax in enumerate(axes):
+        ax.set(xlim=(np.min(x), np.max(x)), ylim=(np.min(y), np.max(y)))
+        if same and i:
+            ax.set_ylabel("")
+            ax.tick_params(labelleft=False)
+
+
+def check_planes(surfaces: Sequence[Surface]) -> None:
+    """Refuse lines.
+
+    Raises:
+        FedscapeError: one has a single row or column.
+    """
+    if any(is_line(surface) or len(surface.x) == 1 for surface in surfaces):
+        raise FedscapeError("a line has no second axis: draw it as a line, or measure a plane")
+
+
+def _legend(surfaces: Sequence[Surface]) -> str:
+    """What the signs mean."""
+    marks = [mark for surface in surfaces for mark in marks_of(surface)]
+    signs = ["white dots: the models" if len(marks) > 1 else "white dot: the checkpoint"]
+    if any(interpolated_mask(surface).any() for surface in surfaces):
+        signs.append("small dots: measured")
+    for surface in surfaces:
+        if surface.trajectory is not None:
+            x, y = surface.trajectory.T
+            inside = (x >= surface.x[0]) & (x <= surface.x[-1]) & (y >= surface.y[0]) & (y <= surface.y[-1])
+            outside = "" if inside.all() else f", {int((~inside).sum())} of them outside the picture"
+            signs.append(f"line: {len(x)} models on the way, from the square{outside}")
+    if any(surface.kind == "three" for surface in surfaces):
+        signs.append("dashed: their triangle")
+    if not all(np.isfinite(surface.loss).all() for surface in surfaces):
+        signs.append("grey: around points without a value")
+    return "; " + "; ".join(dict.fromkeys(signs))

@@ -116,7 +116,9 @@ class Comparison:
             groups.append(("Accuracy", accuracies, "cividis", f"{first.split_word} accuracy (%)"))
         parts = figure.subfigures(1, len(groups), squeeze=False)[0]
         for part, (title, values, colours, label) in zip(parts, groups, strict=True):
-            scale = Scale.of(np.concatenate([array.ravel() for array in values]), logarithmic=title == "Loss")
+            scale = Scale.of(
+                np.concatenate([array.ravel() for array in values]), "auto" if title == "Loss" else "linear"
+            )
             axes = part.subplots(1, len(values), squeeze=False, sharex=True, sharey=True)[0]
             drawn = None
             for ax, subject, array in zip(axes, self.subjects, values, strict=True):

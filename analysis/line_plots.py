@@ -1,0 +1,185 @@
+"""Loss and accuracy along a line: a curve a label, a band over seeds or of standard errors, the barrier marked."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import FixedLocator, NullFormatter
+
+from analysis.spectrum_plots import COLOURS, DASHES, MARKERS
+from analysis.surface_plots import Scale, ScaleKind, quantities_of
+from analysis.surface_words import (
+    Quantity,
+    axis_labels,
+    caption_of,
+    check_comparable,
+    computed_mask,
+    default_labels,
+    interpolated_mask,
+    is_line,
+    label_of,
+    stderr_of,
+    title_of,
+    values_of,
+    wrapped,
+)
+from landscape import FedscapeError
+
+if TYPE_CHECKING:
+    from analysis.surface import Surface
+
+
+@dataclass(frozen=True)
+class Barrier:
+    """How far the loss rises above the straight line between two models' losses, and where; 0 where it does not."""
+
+    height: float
+    x: float
+    loss: float
+
+
+def barrier(surface: Surface) -> Barrier | None:
+    """max over t of L(t) − [the straight line between L at the first and at the last mark] (Entezari et al. 2022).
+
+    Over the points of the line between the two models; ``None`` where there are not two, or no finite losses.
+    """
+    if not is_line(surface) or len(surface.y) > 1 or len(surface.marks) < 2:
+        return None
+    ends = sorted(mark.x for mark in surface.marks)
+    start, end = ends[0], ends[-1]
+    x, loss = surface.x, surface.loss[0]
+    first, last = np.interp([start, end], x, loss)
+    between = (x >= start) & (x <= end) & np.isfinite(loss)
+    if end == start or not between.any() or not np.isfinite([first, last]).all():
+        return None
+    chord = first + (last - first) * (x[between] - start) / (end - start)
+    rise = loss[between] - chord
+    k = int(rise.argmax())
+    rounding = 1e-9 * float(np.abs(chord).max())
+    height = float(rise[k]) if rise[k] > rounding else 0.0
+    return Barrier(height, float(x[between][k]), float(loss[between][k]))
+
+
+def plot_lines(surfaces: Sequence[Surface], labels: Sequence[str] | None = None, scale: ScaleKind = "auto") -> Figure:
+    """Loss and, where all have it, accuracy along lines.
+
+    Args:
+        surfaces: of one loss and one split, each row a line.
+        labels: one for each; all lines of one label are one curve, their mean, in a band from the smallest to
+            the largest.  A curve of one line with standard errors has a band of two of them.
+        scale: of the loss.
+
+    Raises:
+        FedscapeError: nothing to draw, surfaces that are no lines, or that differ in loss or split, surfaces
+            of one label at different points.
+    """
+    names = check_comparable(surfaces, labels)
+    if not all(is_line(surface) for surface in surfaces):
+        raise FedscapeError("a plane is no line: draw it as contours")
+    if labels is None:
+        names = _without_seeds(surfaces)
+    curves: dict[str, list[Surface]] = {}
+    for name, surface in zip(names, surfaces, strict=True):
+        curves.setdefault(name, []).append(surface)
+    for name, several in curves.items():
+        if any(not np.array_equal(s.x, several[0].x) for s in several):
+            raise FedscapeError(f"the lines called '{name}' have different points: give them different labels")
+    quantities = quantities_of(surfaces)
+    figure = Figure(figsize=(5.6 * len(quantities) + 0.4, 4.9), layout="constrained")
+    for ax, quantity in zip(figure.subplots(1, len(quantities), squeeze=False)[0], quantities, strict=True):
+        for i, (name, several) in enumerate(curves.items()):
+            _draw_curve(ax, several, name, quantity, i)
+        _dress(ax, surfaces, quantity, scale)
+        if len(curves) > 1 or any(barrier(surface) is not None for surface in surfaces):
+            ax.legend(fontsize=8)
+    figure.suptitle(title_of(surfaces), fontsize=12, parse_math=False)
+    text = "; ".join([*_bands(curves), caption_of(surfaces)])
+    figure.supxlabel(wrapped(text, figure.get_figwidth()), fontsize=8, color="0.3", parse_math=False)
+    return figure
+
+
+def _without_seeds(surfaces: Sequence[Surface]) -> list[str]:
+    """Labels in which the profiles of one checkpoint are one curve; a line between models bears their names."""
+    if all(len(surface.marks) > 1 for surface in surfaces):
+        ends = [f"{s.marks[0].label} → {s.marks[-1].label}" for s in surfaces]
+        return ends if len(set(ends)) == len(ends) else default_labels(surfaces)
+    by_model = {s.provenance.checkpoint: s for s in surfaces}
+    labels = dict(zip(by_model, default_labels(list(by_model.values())), strict=True))
+    return [labels[s.provenance.checkpoint] for s in surfaces]
+
+
+def _draw_curve(ax: Axes, surfaces: Sequence[Surface], name: str, quantity: Quantity, number: int) -> None:
+    x = surfaces[0].x
+    rows = np.concatenate([values_of(surface, quantity) for surface in surfaces])
+    rows = np.where(np.isfinite(rows), rows, np.nan)
+    middle = rows.mean(axis=0)
+    spread = stderr_of(surfaces[0], quantity) if len(rows) == 1 else None
+    low, high = (middle - 2 * spread[0], middle + 2 * spread[0]) if spread is not None else (rows.min(0), rows.max(0))
+    colour, dashes = COLOURS[number % 7], DASHES[number % 7]
+    rise = barrier(surfaces[0]) if quantity == "loss" and len(surfaces) == 1 else None
+    label = name if rise is None else f"{name}: barrier {rise.height:.3g}" if rise.height else f"{name}: no barrier"
+    known = np.concatenate([computed_mask(surface) for surface in surfaces]).all(axis=0)
+    ax.plot(x, middle, color=colour, linestyle=dashes, linewidth=1.5, label=label)
+    ax.plot(x[known], middle[known], MARKERS[number % 7], color=colour, markersize=3)
+    if len(rows) > 1 or spread is not None:
+        ax.fill_between(x, low, high, color=colour, alpha=0.2, linewidth=0)
+    if rise is not None and rise.height > 0:
+        _draw_barrier(ax, surfaces[0], rise, colour)
+
+
+def _draw_barrier(ax: Axes, surface: Surface, rise: Barrier, colour: str) -> None:
+    """The line between the two losses, and an arrow where the loss is farthest above it."""
+    ends = sorted(mark.x for mark in surface.marks)[:: len(surface.marks) - 1]
+    x = np.linspace(ends[0], ends[1], 200)  # many points: a straight line is curved on a logarithmic axis
+    chord = np.interp(x, ends, np.interp(ends, surface.x, surface.loss[0]))
+    ax.plot(x, chord, ":", color=colour, linewidth=1)
+    arrow = {"arrowstyle": "<->", "color": colour, "shrinkA": 0, "shrinkB": 0}
+    ax.annotate("", (rise.x, rise.loss), (rise.x, rise.loss - rise.height), arrowprops=arrow)
+
+
+def _dress(ax: Axes, surfaces: Sequence[Surface], quantity: Quantity, scale: ScaleKind) -> None:
+    ax.set_xlabel(axis_labels(surfaces[0])[0], parse_math=False)
+    label = label_of(surfaces[0], quantity)
+    if quantity == "loss":
+        values = np.concatenate([surface.loss.ravel() for surface in surfaces])
+        common = Scale.of(values, scale)
+        if common is not None and common.logarithmic:
+            label = common.label(label)
+            ax.set_yscale("log")
+            ax.yaxis.set_major_locator(FixedLocator(common.ticks) if isinstance(common.ticks, list) else common.ticks)
+            ax.yaxis.set_major_formatter("{x:g}")
+            ax.yaxis.set_minor_formatter(NullFormatter())
+    ax.set_ylabel(label, parse_math=False)
+    labels: dict[float, list[str]] = {}
+    for mark in dict.fromkeys(mark for surface in surfaces for mark in surface.marks):
+        labels.setdefault(mark.x, []).append(mark.label)
+    for x, several in labels.items():
+        ax.axvline(x, color="0.4", linewidth=0.8, linestyle=(0, (2, 2)))
+        style: dict[str, Any] = {"xycoords": ("data", "axes fraction"), "textcoords": "offset points"}
+        text = "\n".join(dict.fromkeys(several))
+        ax.annotate(text, (x, 1), (0, 3), ha="center", fontsize=8, parse_math=False, **style)
+    ax.grid(alpha=0.3)
+
+
+def _bands(curves: dict[str, list[Surface]]) -> list[str]:
+    """What the bands and dots are."""
+    words = []
+    counts = [sum(len(surface.y) for surface in several) for several in curves.values()]
+    if max(counts) > 1:
+        words.append(f"curves: means over {_span(counts)} directions; bands: smallest to largest")
+    elif any(several[0].loss_stderr is not None for several in curves.values()):
+        words.append("bands: two standard errors over the samples")
+    if any(interpolated_mask(surface).any() for several in curves.values() for surface in several):
+        words.append("dots: measured, lines between them: interpolated")
+    else:
+        words.append("dots: measured")
+    return words
+
+
+def _span(counts: Sequence[int]) -> str:
+    return str(counts[0]) if len(set(counts)) == 1 else f"{min(counts)} to {max(counts)}"

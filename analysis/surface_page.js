@@ -1,0 +1,214 @@
+"use strict";
+// What is drawn is a function of the data and of the form: every change draws anew, the camera stays.
+const data = JSON.parse(document.getElementById("data").textContent);
+const form = document.getElementById("controls");
+const plot = document.getElementById("plot");
+const flat = data.surfaces.every(s => s.line);
+const MAPS = {
+  loss: [[0, "#440154"], [.13, "#482878"], [.25, "#3e4989"], [.38, "#31688e"], [.5, "#26828e"], [.63, "#1f9e89"],
+    [.75, "#35b779"], [.88, "#6ece58"], [1, "#fde725"]],
+  accuracy: [[0, "#00224e"], [.25, "#434e6c"], [.5, "#7d7c78"], [.75, "#bcae6c"], [1, "#fee838"]],
+};
+const COLOURS = ["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000"];
+const DASHES = ["solid", "dash", "dashdot", "dot", "longdash"];
+const GRID = "#8C2D04";
+
+const safe = text => String(text).replace(/&/g, "&amp;").replace(/</g, "&lt;").replace(/>/g, "&gt;");
+const number = v => v === null ? "not finite" : String(Number(v.toPrecision(6)));
+
+function choice(name, title, options, chosen) {
+  const set = document.createElement("fieldset");
+  set.innerHTML = `<legend>${safe(title)}</legend>`;
+  for (const [value, text] of options) {
+    const label = document.createElement("label"), input = document.createElement("input");
+    Object.assign(input, {type: "radio", name, value, checked: value === chosen});
+    label.append(input, " " + text);
+    set.append(label);
+  }
+  form.append(set);
+}
+
+const value = name => form.elements[name] ? form.elements[name].value : null;
+
+function controls() {
+  if (!flat) choice("view", "view", [["relief", "relief"], ["map", "map"]], "relief");
+  if (data.quantities.length > 1) choice("quantity", "value", data.quantities.map(q => [q, q]), "loss");
+  if (data.log) choice("scale", "loss axis", [["linear", "linear"], ["log", "logarithmic"]], data.scale);
+  if (!flat && data.surfaces.length > 1)
+    data.surfaces.forEach((s, i) => choice("show" + i, s.label,
+      [["solid", "solid"], ["grid", "grid"], ["off", "off"]], i === 0 ? "solid" : i === 1 ? "grid" : "off"));
+  if (!flat) {
+    const label = document.createElement("label"), input = document.createElement("input");
+    Object.assign(input, {type: "range", name: "turn", min: 0, max: 360, step: 1, value: 305});
+    label.append("turn ", input);
+    form.append(label);
+    input.addEventListener("input", turn);
+  }
+  form.addEventListener("change", event => { if (event.target.name !== "turn") draw(); });
+  form.addEventListener("submit", event => event.preventDefault());
+}
+
+function eye() {
+  const angle = value("turn") * Math.PI / 180;
+  return {x: 2.1 * Math.cos(angle), y: 2.1 * Math.sin(angle), z: 1.3};
+}
+
+function turn() {
+  if (plot.layout.scene) Plotly.relayout(plot, {"scene.camera.eye": eye()});
+}
+
+// What is drawn of a value: within the scale, its decimal logarithm where that is asked for.
+function height(v, quantity) {
+  if (v === null) return null;
+  if (quantity !== "loss" || value("scale") !== "log") return v;
+  return Math.log10(Math.min(Math.max(v, data.log[0]), data.log[1]));
+}
+
+const heights = (s, quantity) => s[quantity].map(row => row.map(v => height(v, quantity)));
+
+// Between the points of the grid; null outside or beside a point without a value.
+function at(s, z, x, y) {
+  const cell = (along, v) => {
+    if (v < along[0] || v > along[along.length - 1]) return null;
+    let i = 0;
+    while (i < along.length - 2 && v > along[i + 1]) i++;
+    return [i, (v - along[i]) / (along[i + 1] - along[i])];
+  };
+  const column = cell(s.x, x), row = cell(s.y, y);
+  if (!column || !row) return null;
+  const [i, a] = column, [j, b] = row;
+  const corners = [[(1 - a) * (1 - b), z[j][i]], [a * (1 - b), z[j][i + 1]], [(1 - a) * b, z[j + 1][i]], [a * b, z[j + 1][i + 1]]];
+  return corners.some(([w, v]) => w > 0 && v === null) ? null : corners.reduce((sum, [w, v]) => sum + (w > 0 ? w * v : 0), 0);
+}
+
+function hover(s, j, i) {
+  const error = name => s[name] ? ` ± ${number(s[name][j][i])}` : "";
+  const lines = [`<b>${safe(s.label)}</b>`, `${safe(s.axes[0])}: ${number(s.x[i])}`];
+  if (!s.line) lines.push(`${safe(s.axes[1])}: ${number(s.y[j])}`);
+  else if (s.y.length > 1) lines.push(`line ${j + 1} of ${s.y.length}`);
+  lines.push(`loss: ${number(s.loss[j][i])}${error("loss_stderr")}`);
+  if (s.accuracy) lines.push(`accuracy: ${number(s.accuracy[j][i])} %${error("accuracy_stderr")}`);
+  lines.push(s.measured[j][i] ? "measured" : s.promised ? `interpolated (promised error ${safe(s.promised)})` : "not measured");
+  return lines.join("<br>");
+}
+
+const hovers = s => s.y.map((_, j) => s.x.map((_, i) => hover(s, j, i)));
+
+// Ticks at 1, 2 and 5 of every decade, or at powers of ten where there are many.
+function ticks(low, high) {
+  const places = [], digits = high - low > 4 ? [1] : [1, 2, 5];
+  for (let p = Math.floor(low); p <= high; p++)
+    for (const d of digits) if (Math.log10(d) + p >= low && Math.log10(d) + p <= high) places.push(Math.log10(d) + p);
+  if (places.length < 2) for (let k = 0; k <= 4; k++) places.push(low + (high - low) * k / 4);
+  return {tickvals: places, ticktext: places.map(p => String(Number((10 ** p).toPrecision(3))))};
+}
+
+function axis(quantity) {
+  const log = quantity === "loss" && value("scale") === "log";
+  const values = data.surfaces.flatMap(s => s[quantity].flat()).filter(v => v !== null).map(v => height(v, quantity));
+  const low = values.reduce((a, b) => Math.min(a, b), Infinity), high = values.reduce((a, b) => Math.max(a, b), -Infinity);
+  const title = safe(data.labels[quantity]) + (log ? ", log scale" : "");
+  return {title, low, high, ticks: log ? ticks(low, high) : {}};
+}
+
+function models(s, z, scale, annotations) {
+  const traces = [], above = .012 * (scale.high - scale.low);  // not half sunk into the surface
+  const raised = points => points.map(([x, y]) => { const v = at(s, z, x, y); return v === null ? null : v + above; });
+  if (s.trajectory) traces.push({type: "scatter3d", mode: "lines+markers", x: s.trajectory.map(p => p[0]),
+    y: s.trajectory.map(p => p[1]), z: raised(s.trajectory), line: {color: "black", width: 5},
+    marker: {size: 2.5, color: "white", line: {color: "black", width: 1}}, name: "trajectory", hovertemplate: "trajectory, model %{pointNumber}<extra></extra>"});
+  const up = raised(s.marks.map(m => [m.x, m.y]));
+  traces.push({type: "scatter3d", mode: "markers", x: s.marks.map(m => m.x), y: s.marks.map(m => m.y), z: up,
+    text: s.marks.map(m => safe(m.label)), marker: {size: 6, color: "white", line: {color: "black", width: 2}},
+    name: "models", hovertemplate: `%{text}<br>x %{x:.6g}, y %{y:.6g}<extra>${safe(s.label)}</extra>`});
+  s.marks.forEach((m, k) => {
+    if (m.label && up[k] !== null) annotations.push({x: m.x, y: m.y, z: up[k], text: safe(m.label), ax: 25, ay: -30,
+      bgcolor: "rgba(255,255,255,.8)", arrowhead: 0, arrowwidth: 1, standoff: 4});
+  });
+  return traces;
+}
+
+function relief(quantity, scale) {
+  const bar = {title: {text: scale.title, side: "right"}, len: .8, ...scale.ticks}, traces = [], annotations = [];
+  data.surfaces.forEach((s, i) => {
+    const shown = data.surfaces.length > 1 ? value("show" + i) : "solid";
+    if (shown === "off") return;
+    const z = heights(s, quantity);
+    if (shown === "solid")
+      traces.push({type: "surface", x: s.x, y: s.y, z, text: hovers(s), hoverinfo: "text", name: s.label, colorscale: MAPS[quantity],
+        cmin: scale.low, cmax: scale.high, colorbar: bar, showscale: !traces.some(t => t.type === "surface"),
+        lighting: {ambient: .75, diffuse: .45, specular: .05}});
+    else {
+      const x = [], y = [], up = [], text = [], h = hovers(s);
+      const step = n => Math.max(1, Math.floor((n - 1) / 25));
+      const point = (j, i) => { x.push(s.x[i]); y.push(s.y[j]); up.push(z[j][i]); text.push(h[j][i]); };
+      const gap = () => { x.push(null); y.push(null); up.push(null); text.push(""); };
+      for (let j = 0; j < s.y.length; j += step(s.y.length)) { s.x.forEach((_, i) => point(j, i)); gap(); }
+      for (let i = 0; i < s.x.length; i += step(s.x.length)) { s.y.forEach((_, j) => point(j, i)); gap(); }
+      traces.push({type: "scatter3d", mode: "lines", x, y, z: up, text, hoverinfo: "text", name: s.label,
+        line: {color: GRID, width: 2}});
+    }
+    traces.push(...models(s, z, scale, annotations));
+  });
+  const axes = data.surfaces[0].axes.map(safe);
+  return [traces, {scene: {xaxis: {title: {text: axes[0]}, zeroline: false}, yaxis: {title: {text: axes[1]}, zeroline: false},
+    zaxis: {title: {text: scale.title}, zeroline: false, range: [scale.low, scale.high], ...scale.ticks},
+    aspectmode: "manual", aspectratio: {x: 1.2, y: 1.2, z: .8}, camera: {eye: eye(), center: {x: 0, y: 0, z: -.15}},
+    annotations, uirevision: "camera"}}];
+}
+
+function map(quantity, scale) {
+  const shown = data.surfaces.filter((s, i) => data.surfaces.length < 2 || value("show" + i) !== "off");
+  const traces = [], layout = {annotations: []};
+  shown.forEach((s, k) => {
+    const n = k ? String(k + 1) : "", width = .92 / shown.length;
+    const place = {xaxis: "x" + n, yaxis: "y" + n};
+    traces.push({type: "heatmap", x: s.x, y: s.y, z: heights(s, quantity), text: hovers(s), hoverinfo: "text", ...place,
+      colorscale: MAPS[quantity], zmin: scale.low, zmax: scale.high, name: s.label, showscale: k === 0,
+      colorbar: {title: {text: scale.title, side: "right"}, ...scale.ticks}});
+    const dots = {type: "scatter", hoverinfo: "skip", showlegend: false, ...place};
+    if (s.promised) {
+      const measured = s.y.flatMap((y, j) => s.x.filter((_, i) => s.measured[j][i]).map(x => [x, y]));
+      traces.push({...dots, mode: "markers", x: measured.map(p => p[0]), y: measured.map(p => p[1]),
+        marker: {color: "black", size: 2.5}, name: "measured"});
+    }
+    if (s.trajectory) traces.push({...dots, mode: "lines+markers", x: s.trajectory.map(p => p[0]), y: s.trajectory.map(p => p[1]),
+      line: {color: "white", width: 3}, marker: {color: "black", size: 4}, name: "trajectory"});
+    traces.push({...dots, mode: "markers+text", x: s.marks.map(m => m.x), y: s.marks.map(m => m.y),
+      text: s.marks.map(m => safe(m.label)), textposition: "top center", textfont: {color: "black", shadow: "0 0 3px white, 0 0 3px white, 0 0 3px white"},
+      marker: {size: 9, color: "white", line: {color: "black", width: 2}}, name: "models"});
+    layout["xaxis" + n] = {title: {text: safe(s.axes[0])}, domain: [k / shown.length, k / shown.length + width], anchor: "y" + n};
+    const span = along => along[along.length - 1] - along[0], ratio = span(s.x) / span(s.y);
+    layout["yaxis" + n] = {title: {text: k ? "" : safe(s.axes[1])}, showticklabels: k === 0, anchor: "x" + n,
+      ...(ratio < 4 && ratio > .25 ? {scaleanchor: "x" + n, constrain: "domain"} : {})};
+    layout["xaxis" + n].constrain = "domain";
+    if (shown.length > 1) layout.annotations.push({text: safe(s.label), x: k / shown.length + width / 2, y: 1.02, xref: "paper",
+      yref: "paper", showarrow: false, yanchor: "bottom"});
+  });
+  return [traces, layout];
+}
+
+function lines(quantity, scale) {
+  const traces = [], shapes = [], annotations = [];
+  data.surfaces.forEach((s, i) => heights(s, quantity).forEach((z, j) => traces.push({type: "scatter", mode: "lines+markers",
+    x: s.x, y: z, text: hovers(s)[j], hoverinfo: "text", name: safe(s.label), legendgroup: i, showlegend: j === 0,
+    line: {color: COLOURS[i % 7], dash: DASHES[i % 5]}, marker: {size: 5, symbol: s.measured[j].map(m => m ? i % 5 : (i % 5) + 100)}})));
+  const marks = data.surfaces.flatMap(s => s.marks).filter((m, k, all) => m.label && all.findIndex(o => o.x === m.x && o.label === m.label) === k);
+  for (const mark of marks) {
+    shapes.push({type: "line", x0: mark.x, x1: mark.x, y0: 0, y1: 1, yref: "paper", line: {color: "#666", dash: "dot", width: 1}});
+    annotations.push({text: safe(mark.label), x: mark.x, y: 1, yref: "paper", yanchor: "bottom", showarrow: false});
+  }
+  return [traces, {shapes, annotations, showlegend: data.surfaces.length > 1, xaxis: {title: {text: safe(data.surfaces[0].axes[0])}, zeroline: false},
+    yaxis: {title: {text: scale.title}, zeroline: false, ...scale.ticks}}];
+}
+
+function draw() {
+  const quantity = value("quantity") || "loss", scale = axis(quantity);
+  const [traces, layout] = (flat ? lines : value("view") === "map" ? map : relief)(quantity, scale);
+  Object.assign(layout, {margin: {l: 60, r: 20, t: 30, b: 50}, hovermode: "closest", showlegend: layout.showlegend || false,
+    font: {family: "system-ui, sans-serif"}, uirevision: "page"});
+  return Plotly.react(plot, traces, layout, {responsive: true, displaylogo: false, plotlyServerURL: ""});
+}
+
+controls();
+draw();

@@ -1,0 +1,143 @@
+"""An interactive page of loss surfaces in one HTML file that loads nothing from anywhere."""
+
+from __future__ import annotations
+
+import html
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from string import Template
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from analysis.surface_plots import Scale, ScaleKind
+from analysis.surface_words import (
+    axis_labels,
+    caption_of,
+    check_comparable,
+    computed_mask,
+    interpolated_mask,
+    is_line,
+    label_of,
+    title_of,
+)
+from landscape import FedscapeError
+from landscape.files import write_text
+
+if TYPE_CHECKING:
+    from analysis.surface import Surface
+
+_HERE = Path(__file__).parent
+
+
+def save_page(
+    surfaces: Sequence[Surface],
+    path: str | Path,
+    labels: Sequence[str] | None = None,
+    scale: ScaleKind = "auto",
+) -> None:
+    """Write the page of :func:`page`, atomically.
+
+    Raises:
+        FedscapeError: as :func:`page` does; the file cannot be written.
+    """
+    check_page(path)
+    write_text(path, page(surfaces, labels, scale))
+
+
+def check_page(path: str | Path) -> None:
+    """Refuse, before any work, what cannot become a page.
+
+    Raises:
+        FedscapeError: the name ends neither in .html nor in .htm, or Plotly is not installed.
+    """
+    if Path(path).suffix.lower() not in (".html", ".htm"):
+        raise FedscapeError(f"{path} is no name of a page: end it in .html")
+    _plotly()
+
+
+def page(surfaces: Sequence[Surface], labels: Sequence[str] | None = None, scale: ScaleKind = "auto") -> str:
+    """HTML with the data, Plotly and all: relief, map or lines, to be turned, with every value under the pointer.
+
+    The form switches between relief and map, loss and accuracy, linear and logarithmic; several surfaces are shown
+    solid, as grids or not at all.  A content security policy forbids the page to load anything.
+
+    Args:
+        surfaces: planes or lines of one loss and one split.
+        labels: one for each; ``None`` names what tells them apart.
+        scale: of the loss at first.
+
+    Raises:
+        FedscapeError: Plotly is not installed; nothing to draw, surfaces that differ in loss or split, planes
+            together with lines, a logarithmic scale of what has none.
+    """
+    names = check_comparable(surfaces, labels)
+    if len({is_line(surface) for surface in surfaces}) > 1:
+        raise FedscapeError("lines and planes do not fit one page: make one of each")
+    losses = np.concatenate([surface.loss.ravel() for surface in surfaces])
+    finite = losses[np.isfinite(losses)]
+    wanted = Scale.of(losses, scale)
+    logarithmic = Scale.of(finite, "log") if finite.size and finite.min() >= 0 and finite.max() > 0 else None
+    has_accuracy = all(surface.accuracy is not None for surface in surfaces)
+    title = title_of(surfaces)
+    contents: dict[str, Any] = {
+        "surfaces": [_data(surface, name) for surface, name in zip(surfaces, names, strict=True)],
+        "quantities": ["loss", "accuracy"] if has_accuracy else ["loss"],
+        "labels": {"loss": label_of(surfaces[0], "loss"), "accuracy": label_of(surfaces[0], "accuracy")},
+        "scale": "log" if wanted is not None and wanted.logarithmic else "linear",
+        "log": logarithmic.levels[[0, -1]].tolist() if logarithmic is not None and logarithmic.logarithmic else None,
+    }
+    return Template((_HERE / "surface_page.html").read_text(encoding="utf-8")).substitute(
+        title=html.escape(title.replace("\n", ", ")),
+        heading=html.escape(title).replace("\n", "<br>"),
+        caption=html.escape(caption_of(surfaces) + _models(surfaces)),
+        # No text in the data can end the script that holds it.
+        data=json.dumps(contents, ensure_ascii=False, allow_nan=False).replace("<", "\\u003c"),
+        plotly=_plotly(),
+        script=(_HERE / "surface_page.js").read_text(encoding="utf-8"),
+    )
+
+
+def _plotly() -> str:
+    """Plotly's own script, from the Python package."""
+    try:
+        from plotly.offline import get_plotlyjs
+    except ImportError:
+        raise FedscapeError(
+            "interactive pages need Plotly, which is not installed: pip install 'fedscape[html]'"
+        ) from None
+    return str(get_plotlyjs())
+
+
+def _data(surface: Surface, label: str) -> dict[str, Any]:
+    """A surface as JSON has it: every number to its last bit, ``null`` where there is no finite one."""
+    promised = "" if surface.promised_error is None else f"{100 * surface.promised_error:.3g} %"
+    return {
+        "label": label,
+        "line": is_line(surface),
+        "axes": axis_labels(surface),
+        "x": surface.x.tolist(),
+        "y": surface.y.tolist(),
+        "loss": _rows(surface.loss),
+        "accuracy": None if surface.accuracy is None else _rows(100 * surface.accuracy),
+        "loss_stderr": None if surface.loss_stderr is None else _rows(surface.loss_stderr),
+        "accuracy_stderr": None if surface.accuracy_stderr is None else _rows(100 * surface.accuracy_stderr),
+        "measured": computed_mask(surface).astype(int).tolist(),
+        "promised": promised or ("unknown" if interpolated_mask(surface).any() else ""),
+        "marks": [vars(mark) for mark in surface.marks] or [{"label": "", "x": 0.0, "y": 0.0}],
+        "trajectory": None if surface.trajectory is None else surface.trajectory.tolist(),
+        "checkpoint": surface.provenance.checkpoint,
+    }
+
+
+def _rows(values: np.ndarray) -> list[list[float | None]]:
+    return [[value if np.isfinite(value) else None for value in row] for row in values.tolist()]
+
+
+def _models(surfaces: Sequence[Surface]) -> str:
+    if is_line(surfaces[0]):
+        return "; dotted: the models"
+    if any(surface.trajectory is not None for surface in surfaces):
+        return "; white dots: the models; line: the models on the way"
+    return "; white dots: the models"

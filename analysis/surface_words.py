@@ -1,0 +1,166 @@
+"""What pictures of surfaces show and say: quantities with their units, titles, captions with the recipe."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Literal, get_args
+
+import numpy as np
+
+from analysis.directions import FILTER
+from analysis.marks import Mark
+from landscape import FedscapeError
+
+if TYPE_CHECKING:
+    from analysis.surface import Surface
+
+Quantity = Literal["loss", "accuracy", "error"]
+
+_PLANES = {"three": "three models", "pca": "a run's principal components"}
+
+
+def values_of(surface: Surface, quantity: Quantity) -> np.ndarray:
+    """Loss, or accuracy or error in percent, [ny, nx].
+
+    Raises:
+        FedscapeError: the surface has no accuracy, or there is no such quantity.
+    """
+    if quantity not in get_args(Quantity):
+        raise FedscapeError(f"unknown quantity '{quantity}': give {', '.join(get_args(Quantity))}")
+    if quantity == "loss":
+        return surface.loss
+    if surface.accuracy is None:
+        raise FedscapeError(f"the surface has no {quantity}, because its targets are no classes: draw its loss")
+    return 100 * surface.accuracy if quantity == "accuracy" else 100 - 100 * surface.accuracy
+
+
+def stderr_of(surface: Surface, quantity: Quantity) -> np.ndarray | None:
+    """The standard error of :func:`values_of`, where it was measured."""
+    if quantity == "loss":
+        return surface.loss_stderr
+    return None if surface.accuracy_stderr is None else 100 * surface.accuracy_stderr
+
+
+def label_of(surface: Surface, quantity: Quantity) -> str:
+    """What the quantity is, with its unit."""
+    return surface.loss_label if quantity == "loss" else f"{surface.split_word} {quantity} (%)"
+
+
+def axis_labels(surface: Surface) -> tuple[str, str]:
+    """Of x and y."""
+    if surface.axis_labels is not None:
+        return surface.axis_labels
+    scaled = " (filter-normalised)" if surface.provenance.normalisation == FILTER else ""
+    return f"step along direction 1{scaled}", f"step along direction 2{scaled}"
+
+
+def marks_of(surface: Surface) -> tuple[Mark, ...]:
+    """The models in the plane; the checkpoint, nameless in the origin, where none is named."""
+    return surface.marks or (Mark("", 0.0, 0.0),)
+
+
+def computed_mask(surface: Surface) -> np.ndarray:
+    """Which values are measured and not interpolated, [ny, nx]."""
+    return surface.measured if surface.computed is None else surface.computed
+
+
+def interpolated_mask(surface: Surface) -> np.ndarray:
+    """Which values are interpolated, [ny, nx]."""
+    return surface.measured & ~computed_mask(surface)
+
+
+def default_labels(surfaces: Sequence[Surface]) -> list[str]:
+    """The shortest names that tell surfaces apart: algorithm, with round, with split, with the model's digest."""
+    origins = [s.provenance for s in surfaces]
+    rounds = [p.algorithm if p.round is None else f"{p.algorithm}, round {p.round}" for p in origins]
+    splits = [f"{name}, {s.split_word}" for name, s in zip(rounds, surfaces, strict=True)]
+    digests = [f"{p.algorithm} {p.checkpoint[:8]}" for p in origins]
+    seeds = [f"{label}, seed {p.seed}" for label, p in zip(digests, origins, strict=True)]
+    for labels in ([p.algorithm for p in origins], rounds, splits, digests, seeds):
+        if len(set(labels)) == len(labels):
+            return labels
+    return [f"{i}: {label}" for i, label in enumerate(digests, 1)]
+
+
+def check_comparable(surfaces: Sequence[Surface], labels: Sequence[str] | None = None) -> list[str]:
+    """The labels of surfaces that one scale can serve.
+
+    Raises:
+        FedscapeError: there are none, not as many labels, or losses of several kinds or splits.
+    """
+    if not surfaces:
+        raise FedscapeError("there is no surface to draw: give one or more")
+    if labels is not None and len(labels) != len(surfaces):
+        raise FedscapeError(f"{len(labels)} labels for {len(surfaces)} surfaces: give one for each")
+    for name, of in (("split", [s.provenance.split for s in surfaces]), ("loss", [s.loss_label for s in surfaces])):
+        if len(set(of)) > 1:
+            found = ", ".join(dict.fromkeys(of))
+            raise FedscapeError(f"the surfaces differ in their {name} ({found}): one scale cannot serve all")
+    return list(labels) if labels is not None else default_labels(surfaces)
+
+
+def title_of(surfaces: Sequence[Surface]) -> str:
+    """Of what: one model, or what several have in common."""
+    first = surfaces[0]
+    p = first.provenance
+    head = "Loss along a line" if is_line(first) else "Loss surface" if len(surfaces) == 1 else "Loss surfaces"
+    if first.kind in _PLANES:
+        head = f"Loss in the plane of {_PLANES[first.kind]}"
+    elif len(surfaces) == 1 and not is_line(first):
+        head += f" around {p.algorithm}" + ("" if p.round is None else f", round {p.round}")
+    clients = "" if p.clients == "all" else f" of clients {p.clients}" if len(p.clients) < 30 else " of some clients"
+    samples = _common(f"{s.provenance.samples:,}" for s in surfaces)
+    return (
+        f"{head}\n{_common(s.provenance.model for s in surfaces)} on {_common(s.provenance.data for s in surfaces)}: "
+        f"{samples} {first.split_word} samples{clients}"
+    )
+
+
+def caption_of(surfaces: Sequence[Surface]) -> str:
+    """The recipe: models, plane, points computed of all, promised error, arithmetic; then what is missing."""
+    recipes = [_recipe(surface) for surface in surfaces]
+    parts = {name: _common(recipe[name] for recipe in recipes) for name in recipes[0]}
+    sentences = [f"{name} {part}".strip() for name, part in parts.items() if part]
+    missing = sum(int((~s.measured).sum()) for s in surfaces)
+    not_finite = sum(s.not_finite for s in surfaces)
+    if not_finite or missing:
+        gaps = [f"{not_finite:,} not finite"] * bool(not_finite) + [f"{missing:,} not measured"] * bool(missing)
+        return f"{'; '.join(sentences)}\nwithout a value: {', '.join(gaps)}"
+    return "; ".join(sentences)
+
+
+def wrapped(text: str, inches: float) -> str:
+    """``text`` in lines that fit a figure of this width in the captions' size (8 points)."""
+    return "\n".join(textwrap.fill(line, max(30, int(14 * inches))) for line in text.split("\n"))
+
+
+def is_line(surface: Surface) -> bool:
+    """Whether the rows are lines of their own (seeds of a profile) and no second axis."""
+    return surface.kind in ("line", "profile") or len(surface.y) == 1
+
+
+def _recipe(surface: Surface) -> dict[str, str]:
+    """The parts of a caption, by the word before them."""
+    p = surface.provenance
+    size = f"{len(surface.x)} × {len(surface.y)} points"
+    if is_line(surface):
+        size = f"{len(surface.x)} points" + (f" on each of {len(surface.y)} lines" if len(surface.y) > 1 else "")
+    guessed = int(interpolated_mask(surface).sum())
+    if guessed:
+        size += f", {int(computed_mask(surface).sum()):,} of them measured, the others interpolated"
+        if surface.promised_error is not None:
+            size += f" (promised error {100 * surface.promised_error:.3g} %)"
+    cosine = surface.notes.get("cosine")
+    return {
+        "checkpoint": p.checkpoint[:8],
+        "": surface.recipe,
+        "seed": str(p.seed) if surface.kind in ("random", "profile") else "",
+        "cosine": "" if cosine is None or is_line(surface) else f"{round(cosine, 3) + 0.0:.3f}",
+        "grid": size,
+        "in": p.dtype,
+    }
+
+
+def _common(texts: Iterable[str]) -> str:
+    return " | ".join(text for text in dict.fromkeys(texts) if text)

@@ -1,0 +1,149 @@
+"""The page holds every value, loads nothing, and does in a browser what its form says."""
+
+import json
+import re
+import sys
+import time
+
+import numpy as np
+import pytest
+
+from analysis.marks import Mark
+from analysis.surface_page import check_page, page, save_page
+from landscape import FedscapeError
+from tests.analysis.chromium import EXECUTABLE, Browser
+from tests.analysis.test_surface_plots import X, Y, line, made
+
+pytest.importorskip("plotly", reason="interactive pages need Plotly")
+
+
+def data_of(text: str) -> dict:
+    return json.loads(re.search(r'<script type="application/json" id="data">(.*?)</script>', text, re.S)[1])
+
+
+def test_page_holds_every_value_to_the_last_bit():
+    loss = made().loss + np.pi * 1e-9
+    loss[1, 2] = np.nan
+    way, marks = np.array([[0.1, 0.2], [0.3, 0.4]]), (Mark("start", 0.1, 0.2),)
+    surface = made(loss, loss_stderr=loss / 7, marks=marks, trajectory=way)
+    (found,) = data_of(page([surface]))["surfaces"]
+    assert (found["x"], found["y"]) == (X.tolist(), Y.tolist())
+    for name, values in (("loss", loss), ("loss_stderr", loss / 7), ("accuracy", 100 * surface.accuracy)):
+        assert found[name] == [[v if np.isfinite(v) else None for v in row] for row in values.tolist()]
+    assert found["marks"] == [{"label": "start", "x": 0.1, "y": 0.2}]
+    assert found["trajectory"] == way.tolist()
+
+
+def test_page_tells_which_values_are_measured():
+    computed = np.zeros((5, 7), bool)
+    computed[::2, ::2] = True
+    text = page([made(computed=computed, promised_error=0.005)])
+    assert data_of(text)["surfaces"][0]["measured"] == computed.astype(int).tolist()
+    assert "12 of them measured, the others interpolated (promised error 0.5 %)" in text
+
+
+def test_page_loads_nothing():
+    text = page([made()])
+    assert "default-src 'none'" in text
+    scripts = re.findall(r"<script[^>]*>", text[:3000])
+    assert not any("src" in tag for tag in scripts)
+    beside_plotly = re.sub(r"<script>.*?</script>", "", text, flags=re.S)
+    assert not re.search(r"https?:|//|<link|<img|<iframe|src=|url\(", beside_plotly)
+
+
+def test_page_runs_no_text_of_the_data():
+    evil = '</script><script>alert(1)</script><img src="https://example.org/x.png">$title'
+    text = page([made(marks=(Mark(evil, 0.0, 0.0),))], [evil])
+    assert data_of(text)["surfaces"][0]["marks"][0]["label"] == evil
+    assert data_of(text)["surfaces"][0]["label"] == evil
+    assert "<script>alert" not in text
+    assert "<img src" not in text
+
+
+def test_logarithm_is_offered_where_there_is_one():
+    assert data_of(page([made()]))["log"] == pytest.approx([made().loss.min(), made().loss.max()])
+    assert data_of(page([made(made().loss - 5)]))["log"] is None
+    assert data_of(page([made()], scale="log"))["scale"] == "log"
+    assert data_of(page([made(np.full((5, 7), np.nan))]))["log"] is None
+
+
+def test_bad_input_is_told_in_a_sentence(tmp_path, monkeypatch):
+    for call, sentence in (
+        (lambda: page([]), "no surface"),
+        (lambda: page([made(), line(np.arange(3.0))], ["a", "b"]), "lines and planes"),
+        (lambda: page([made(made().loss - 5)], scale="log"), "no logarithmic scale"),
+        (lambda: save_page([made()], tmp_path / "s.png"), "end it in .html"),
+        (lambda: save_page([made()], tmp_path / "none" / "s.html"), "cannot write"),
+    ):
+        with pytest.raises(FedscapeError, match=sentence):
+            call()
+    monkeypatch.setitem(sys.modules, "plotly.offline", None)
+    with pytest.raises(FedscapeError, match=r"need Plotly, which is not installed: pip install 'fedscape\[html\]'"):
+        check_page("s.html")
+
+
+@pytest.fixture(scope="module")
+def browser():
+    if EXECUTABLE is None:
+        pytest.skip("there is no Chromium")
+    browser = Browser()
+    yield browser
+    browser.close()
+
+
+def choose(browser: Browser, name: str, value: str) -> None:
+    browser.run(f"document.querySelector('input[name={name}][value={value}]').click()")
+
+
+@pytest.mark.slow
+def test_browser_turns_switches_and_shows_the_values(browser, tmp_path):
+    surface = made(50 * made().loss, marks=(Mark("<b>α</b>", 0.0, 0.5),), loss_stderr=made().loss)
+    save_page([surface], tmp_path / "s.html")
+    browser.open(tmp_path / "s.html")
+    drawn = "plot.data.find(t => t.type === 'surface')"
+    assert browser.run(f"{drawn}.z.map(row => [...row])") == surface.loss.tolist()
+    assert browser.run("plot.layout.scene.annotations[0].text") == "&lt;b&gt;α&lt;/b&gt;"
+    text = browser.run(f"{drawn}.text[1][2]")
+    assert f"loss: {surface.loss[1, 2]:.6g} ± {made().loss[1, 2]:.6g}" in text
+    assert f"accuracy: {100 * surface.accuracy[1, 2]:.6g} %" in text
+
+    eye = "plot._fullLayout.scene._scene.getCamera().eye"
+    browser.wait(f"{eye} !== undefined")
+    before = browser.run(eye)
+    browser.drag((500, 450), (650, 420))
+    browser.wait(f"Math.abs({eye}.x - {before['x']}) > 0.1")
+    turned = browser.run(eye)
+
+    choose(browser, "scale", "log")
+    np.testing.assert_allclose(browser.run(f"{drawn}.z.map(row => [...row])"), np.log10(surface.loss), rtol=1e-12)
+    assert "log scale" in browser.run("plot.layout.scene.zaxis.title.text")
+    choose(browser, "quantity", "accuracy")
+    np.testing.assert_array_equal(browser.run(f"{drawn}.z.map(row => [...row])"), 100 * surface.accuracy)
+    assert browser.run("plot.layout.scene.zaxis.title.text") == "training accuracy (%)"
+    time.sleep(1)
+    assert browser.run(eye)["x"] == pytest.approx(turned["x"], abs=0.02)  # a switch leaves the camera alone
+    browser.run("form.elements.turn.value = 90; form.elements.turn.dispatchEvent(new Event('input'))")
+    browser.wait(f"Math.abs({eye}.x) < 0.01")
+
+    choose(browser, "view", "map")
+    assert browser.run("plot.data[0].type") == "heatmap"
+    assert browser.run("plot.data[0].z.map(row => [...row])") == (100 * surface.accuracy).tolist()
+    browser.screenshot(tmp_path / "s.png")
+    assert (tmp_path / "s.png").stat().st_size > 10_000
+    assert browser.errors == []
+    assert {url.split(":")[0] for url in browser.requests} <= {"file", "data", "blob"}
+
+
+@pytest.mark.slow
+def test_browser_superimposes_and_draws_lines(browser, tmp_path):
+    save_page([made(), made(made().loss + 1), made(made().loss + 2)], tmp_path / "s.html", ["a", "b", "c"])
+    browser.open(tmp_path / "s.html")
+    shown = "plot.data.filter(t => t.name !== 'models').map(t => t.name + ' ' + t.type)"
+    assert browser.run(shown) == ["a surface", "b scatter3d"]
+    choose(browser, "show2", "solid")
+    assert browser.run(shown) == ["a surface", "b scatter3d", "c surface"]
+    rows = np.array([[1.0, 2.0, 4.0], [2.0, 3.0, 5.0]])
+    save_page([line(rows)], tmp_path / "l.html", ["seeds"], "linear")
+    browser.open(tmp_path / "l.html")
+    assert browser.run("plot.data.map(t => [...t.y])") == rows.tolist()
+    assert browser.errors == []
