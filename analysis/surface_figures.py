@@ -1,0 +1,53 @@
+"""Surfaces as a figure of the kind that is asked for, or of the kind that fits them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Literal, get_args
+
+from matplotlib.figure import Figure
+
+from analysis.line_plots import plot_lines
+from analysis.surface_plots import ScaleKind, plot_surfaces, plot_three
+from analysis.surface_reliefs import plot_reliefs, plot_superimposed
+from analysis.surface_words import is_line
+from landscape import FedscapeError
+
+if TYPE_CHECKING:
+    from analysis.surface import Surface
+
+FigureKind = Literal["auto", "contours", "heatmap", "relief", "superimposed", "line"]
+
+
+def draw(
+    surfaces: Sequence[Surface],
+    labels: Sequence[str] | None = None,
+    kind: FigureKind = "auto",
+    scale: ScaleKind = "auto",
+    test: Surface | None = None,
+) -> Figure:
+    """Surfaces in one figure.
+
+    Args:
+        surfaces: of one loss and one split.
+        labels: one for each; ``None`` names what tells them apart.
+        kind: ``contours``, ``heatmap`` or ``relief``, a panel each; ``superimposed``: the first as a grid over each of
+            the others; ``line`` for lines.  ``auto``: lines as lines, planes as contours, a single plane of three
+            models as its training loss beside its test error where ``test`` is given.
+        scale: of the loss: ``linear``, ``log``, or ``auto``.
+        test: the test data's surface in the same plane.
+
+    Raises:
+        FedscapeError: a kind that is none or that these surfaces cannot have, surfaces that no scale serves.
+    """
+    if kind not in get_args(FigureKind):
+        raise FedscapeError(f"unknown kind of figure '{kind}': give {', '.join(get_args(FigureKind))}")
+    if kind == "line" or (kind == "auto" and surfaces and is_line(surfaces[0])):
+        return plot_lines(surfaces, labels, scale)
+    if kind == "relief":
+        return plot_reliefs(surfaces, labels, scale=scale)
+    if kind == "superimposed":
+        return plot_superimposed(surfaces, labels, scale=scale)
+    if kind == "auto" and test is not None and len(surfaces) == 1 and surfaces[0].kind == "three":
+        return plot_three(surfaces[0], test, scale)
+    return plot_surfaces(surfaces, labels, kind="heatmap" if kind == "heatmap" else "contours", scale=scale)
