@@ -107,7 +107,7 @@ class _Filling:
                     return self._filled(self._bounds(errors))
         except _NotSmoothError:
             pass
-        self._ask(np.argwhere(~self._asked))
+        self._measure([(int(j), int(i)) for j, i in np.ndindex(self.shape)], self._seen)
         return Filled(dict(self.values), np.zeros(self.shape))
 
     def _needed(self) -> int:
@@ -120,7 +120,7 @@ class _Filling:
         return mask
 
     def _ask(self, points: Iterable[Iterable[int]]) -> None:
-        wanted = [(int(j), int(i)) for j, i in points if not self._asked[j, i]]
+        wanted = list(dict.fromkeys((int(j), int(i)) for j, i in points if not self._asked[j, i]))
         self._measure(wanted, self._seen)
         for point in wanted:
             self._asked[point] = True

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Literal, NamedTuple, get_args
 
 import torch
 from torch import Tensor
@@ -99,38 +99,56 @@ def _parts(vector: Tensor, space: ParameterSpace, normalisation: str) -> Iterato
         yield vector[entry.start : entry.stop].view(filters, -1)
 
 
-def save_directions(path: str | Path, directions: Tensor, space: ParameterSpace, recipe: str, seed: int) -> None:
-    """Keep directions [k, d] in a file, for other checkpoints of the same model.
+class Directions(NamedTuple):
+    """Directions that a file keeps.
 
-    Raises:
-        FedscapeError: it cannot be written.
+    Attributes:
+        vectors: [k, d].
+        recipe: how they were made.
+        seed: of what is random in them.
+        labels: of the axes along the first two.
+        source: a fingerprint of the landscape they were made on.
     """
-    contents = {
-        "format": FORMAT,
-        "recipe": recipe,
-        "seed": seed,
-        "parameters": {entry.name: list(entry.shape) for entry in space.entries},
-        "directions": directions.cpu(),
-        "digest": tensor_digest(directions),
-    }
-    save_torch(path, contents)
 
+    vectors: Tensor
+    recipe: str
+    seed: int
+    labels: tuple[str, str]
+    source: str
 
-def load_directions(path: str | Path, space: ParameterSpace) -> tuple[Tensor, str, int]:
-    """The directions [k, d] of a file on the CPU, how they were made, and their seed.
+    def save(self, path: str | Path, space: ParameterSpace) -> None:
+        """Keep them in a file, for other checkpoints of the same model.
 
-    Raises:
-        FedscapeError: no such file, no directions, damaged, or of another model.
-    """
-    contents = load_torch(path)
-    if not isinstance(contents, dict) or contents.get("format") != FORMAT:
-        raise FedscapeError(f"{path} does not hold directions: it does not say format '{FORMAT}'")
-    directions, recipe, seed = contents.get("directions"), contents.get("recipe"), contents.get("seed")
-    if not isinstance(directions, Tensor) or not isinstance(recipe, str) or not isinstance(seed, int):
-        raise FedscapeError(f"{path} is damaged: directions, recipe or seed are missing")
-    if contents.get("parameters") != {entry.name: list(entry.shape) for entry in space.entries}:
-        raise FedscapeError(f"{path} holds directions of another model: the parameters differ in name or shape")
-    whole = directions.dim() == 2 and directions.shape[1] == space.dimension and bool(directions.isfinite().all())
-    if not whole or tensor_digest(directions) != contents.get("digest"):
-        raise FedscapeError(f"{path} is damaged: the directions are not those that were saved")
-    return directions, recipe, seed
+        Raises:
+            FedscapeError: it cannot be written.
+        """
+        contents = {
+            "format": FORMAT,
+            **self._asdict(),
+            "vectors": self.vectors.cpu(),
+            "labels": list(self.labels),
+            "parameters": {entry.name: list(entry.shape) for entry in space.entries},
+            "digest": tensor_digest(self.vectors),
+        }
+        save_torch(path, contents)
+
+    @classmethod
+    def load(cls, path: str | Path, space: ParameterSpace) -> Directions:
+        """The directions of a file, on the CPU.
+
+        Raises:
+            FedscapeError: no such file, no directions, damaged, or of another model.
+        """
+        contents = load_torch(path)
+        if not isinstance(contents, dict) or contents.get("format") != FORMAT:
+            raise FedscapeError(f"{path} does not hold directions: it does not say format '{FORMAT}'")
+        kinds = {"vectors": Tensor, "recipe": str, "seed": int, "labels": list, "source": str}
+        if not all(isinstance(contents.get(name), kind) for name, kind in kinds.items()):
+            raise FedscapeError(f"{path} is damaged: not all of {', '.join(kinds)} are there")
+        if contents.get("parameters") != {entry.name: list(entry.shape) for entry in space.entries}:
+            raise FedscapeError(f"{path} holds directions of another model: the parameters differ in name or shape")
+        vectors, labels = contents["vectors"], [str(label) for label in contents["labels"]]
+        whole = vectors.dim() == 2 and vectors.shape[1] == space.dimension and bool(vectors.isfinite().all())
+        if not whole or len(labels) != 2 or tensor_digest(vectors) != contents.get("digest"):
+            raise FedscapeError(f"{path} is damaged: the directions are not those that were saved")
+        return cls(vectors, contents["recipe"], contents["seed"], (labels[0], labels[1]), contents["source"])

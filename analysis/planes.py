@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from analysis.directions import FILTER, load_directions, random_directions
+from analysis.directions import FILTER, Directions, random_directions
 from analysis.eigen import largest_eigenpairs
 from analysis.marks import Mark
 from analysis.operators import Hessian, Report
 from landscape import FedscapeError, Landscape
 from landscape.digests import tensor_digest
+
+EIGENVECTORS = "eigenvectors"
 
 MARGIN = 0.2
 """How far a grid reaches beyond the models, as a share of their extent, unless told."""
@@ -95,6 +96,10 @@ class Plane:
         """The cosine of the angle between the directions."""
         first, second = self.directions.double()
         return (first @ second / (first.norm() * second.norm())).item()
+
+    def kept(self, landscape: Landscape) -> Directions:
+        """Its directions, to be saved; with a fingerprint of the landscape they were made on."""
+        return Directions(self.directions, self.normalisation, self.seed, self.labels, landscape.digest())
 
     def digest(self) -> str:
         """A SHA-256 over origin and directions."""
@@ -200,21 +205,20 @@ def hessian_plane(
     largest = vectors.gather(1, vectors.abs().argmax(dim=1, keepdim=True))
     first, second = (float(value) for value in found.values)
     labels = (f"distance along eigenvector 1 (λ = {first:.4g})", f"distance along eigenvector 2 (λ = {second:.4g})")
-    return Plane(w, vectors * largest.sign(), "eigenvectors", seed, "hessian", labels, values=(first, second))
+    return Plane(w, vectors * largest.sign(), EIGENVECTORS, seed, "hessian", labels, values=(first, second))
 
 
-def plane_along(landscape: Landscape, path: str | Path) -> Plane:
-    """The plane through ``landscape.weights`` along the two directions of a file, another checkpoint's perhaps.
+def plane_along(landscape: Landscape, directions: Directions) -> Plane:
+    """The plane through ``landscape.weights`` along two directions, made at another checkpoint perhaps.
 
     Raises:
-        FedscapeError: as :func:`analysis.directions.load_directions`, or the file does not hold two directions.
+        FedscapeError: the weights are not finite, or there are not two directions.
     """
-    directions, recipe, seed = load_directions(path, landscape.space)
-    if len(directions) != 2:
-        raise FedscapeError(f"{path} holds {len(directions)} directions: a plane needs two")
+    if len(directions.vectors) != 2:
+        raise FedscapeError(f"{len(directions.vectors)} directions are given: a plane needs two")
     w = _finite(landscape.weights)
-    kind = "hessian" if recipe == "eigenvectors" else "random"
-    return Plane(w, directions.to(w), recipe, seed, kind)
+    kind = "hessian" if directions.recipe == EIGENVECTORS else "random"
+    return Plane(w, directions.vectors.to(w), directions.recipe, directions.seed, kind, directions.labels)
 
 
 def three_plane(models: Sequence[Tensor], labels: Sequence[str]) -> Plane:

@@ -1,11 +1,13 @@
 """The HDF5 file of a loss surface: what loss-landscape's plotters read, and enough to resume.
 
 Layout: ``xcoordinates`` [nx], ``ycoordinates`` [ny]; ``train_loss`` and ``train_acc`` (``test_...`` for the
-test split; accuracy in percent, absent where the targets are no classes), [ny, nx], so that row j belongs
-to ``ycoordinates[j]`` as ``numpy.meshgrid`` has it, not-a-number where nothing is measured yet; ``done``
-[ny, nx], 1 where a point is measured.  Attributes say of what (:class:`Provenance`).  The directions are
-not in the file: the seed gives them again.  The user block, 512 bytes which HDF5 readers skip, begins with
-the format's name and the SHA-256 of the rest, because HDF5's own reader does not stand damage.
+test split; accuracy in percent, absent where the targets are no classes) and their standard errors over the samples
+(``train_loss_stderr``, ...), [ny, nx], so that row j belongs to ``ycoordinates[j]`` as ``numpy.meshgrid`` has it;
+``done`` [ny, nx], 1 where a point is measured; ``error`` [ny, nx], bounds on the relative error of the loss.  While
+points are being measured, the others are not-a-number; in the end (attribute ``finished``) they are interpolated,
+and their ``error`` is not 0.  Attributes say of what (:class:`Provenance`).  The directions are not in the file: the
+seed gives them again, or a file beside it.  The user block, 512 bytes which HDF5 readers skip, begins with the format's
+name and the SHA-256 of the rest, because HDF5's own reader does not stand damage.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ import io
 import json
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -27,7 +29,7 @@ from landscape import FedscapeError
 from landscape.files import atomic_write
 from landscape.version import versions
 
-FORMAT = "fedscape-surface/1"
+FORMAT = "fedscape-surface/2"
 
 _USER_BLOCK = 512
 _WAY_OUT = "give another --out (store), or --fresh (resume=False) to replace it"
@@ -49,6 +51,11 @@ class Provenance:
         normalisation, seed: of the directions; ``span`` and ``points`` of the grid.
         split, samples, clients: the data measured on; ``clients`` as in ``0-9, 12``, or ``all``.
         loss, dtype: the loss function, and the type it was computed in.
+        kind: of the plane (:class:`analysis.planes.Plane`).
+        others: digests of the other models that the plane goes through, in order.
+        regulariser: what is added to the loss, in words; nothing where it is empty.
+        batchnorm: which statistics BatchNorm has at a point (:class:`analysis.points.Points`), or ``none``.
+        test: whether the test data are measured too, beside ``split``.
     """
 
     model: str
@@ -67,11 +74,16 @@ class Provenance:
     samples_digest: str
     loss: str
     dtype: str
+    kind: str = "random"
+    others: str = ""
+    regulariser: str = ""
+    batchnorm: str = "none"
+    test: bool = False
 
     def differences(self, other: Provenance) -> list[str]:
         """What differs, in words, causes before consequences: ``seed (0 there, 1 here)``."""
         names = [f.name for f in fields(self) if getattr(self, f.name) != getattr(other, f.name)]
-        if {"checkpoint", "normalisation", "seed", "dtype"} & set(names):
+        if {"checkpoint", "normalisation", "seed", "dtype", "kind", "others"} & set(names):
             names = [name for name in names if name != "plane"]
         if {"data", "split", "samples", "clients"} & set(names):
             names = [name for name in names if name != "samples_digest"]
@@ -99,11 +111,12 @@ class SurfaceStore:
 
     Attributes:
         x, y: coordinates, [nx] and [ny].
-        loss, accuracy: [ny, nx], not-a-number where not measured; ``accuracy`` in percent, or ``None`` where
-            the targets are no classes.
+        values: by name, as in the file, [ny, nx]; not-a-number where there is none.
         done: which points are measured, [ny, nx].
+        error: bounds on the loss's relative error, [ny, nx]; 0 where measured.
+        tolerance: what the bounds were to be within; ``None`` while there are points without a value.
         provenance: what is measured.
-        notes: what else is worth keeping (device, micro-batch size, cosine); takes no part in resuming.
+        notes: what else is worth keeping (device, micro-batch size, the plane's marks); takes no part in resuming.
         seconds: time spent measuring, all sessions together.
     """
 
@@ -112,19 +125,25 @@ class SurfaceStore:
         x: np.ndarray,
         y: np.ndarray,
         provenance: Provenance,
+        names: Sequence[str],
         *,
         path: Path | None = None,
-        accuracy: bool = True,
         notes: dict[str, Any] | None = None,
     ) -> None:
         shape = len(y), len(x)
         self.x, self.y, self.provenance, self.path = x, y, provenance, path
-        self.loss = np.full(shape, np.nan)
-        self.accuracy = np.full(shape, np.nan) if accuracy else None
+        self.values = {name: np.full(shape, np.nan) for name in names}
         self.done = np.zeros(shape, dtype=bool)
+        self.error = np.zeros(shape)
+        self.tolerance: float | None = None
         self.notes = notes or {}
         self.seconds = 0.0
         self._due = 0.0
+
+    @property
+    def promised(self) -> float:
+        """The largest of the error bounds; 0 where all is measured."""
+        return float(self.error.max())
 
     def resume(self) -> None:
         """Take over what the file holds, where there is one.
@@ -136,15 +155,16 @@ class SurfaceStore:
             return
         earlier = SurfaceStore.read(self.path)
         differing = earlier.provenance.differences(self.provenance)
-        if not differing and not (np.array_equal(earlier.x, self.x) and np.array_equal(earlier.y, self.y)):
+        same = np.array_equal(earlier.x, self.x) and np.array_equal(earlier.y, self.y)
+        if not differing and not (same and earlier.values.keys() == self.values.keys()):
             differing = ["coordinates"]
         if differing:
             raise FedscapeError(
                 f"{self.path} holds another surface, which differs in {', '.join(differing)}: " + _WAY_OUT
             )
-        self.loss, self.done, self.seconds = earlier.loss, earlier.done, earlier.seconds
-        self.accuracy = earlier.accuracy
-        if self.finished:
+        self.values, self.done, self.seconds = earlier.values, earlier.done, earlier.seconds
+        self.error, self.tolerance = earlier.error, earlier.tolerance
+        if self.tolerance is not None:
             self.notes = earlier.notes
 
     def replace(self) -> None:
@@ -156,19 +176,30 @@ class SurfaceStore:
         if self.path is not None and os.path.exists(self.path):
             _contents(self.path)
 
-    @property
-    def finished(self) -> bool:
-        """Whether every point is measured."""
-        return bool(self.done.all())
+    def fulfils(self, tolerance: float) -> bool:
+        """Whether every point has a value, to this tolerance."""
+        return self.tolerance is not None and (bool(self.done.all()) or self.tolerance <= tolerance)
 
-    def put(self, row: int, column: int, loss: float, accuracy: float | None) -> None:
-        """Record one point, finite or not (accuracy as a fraction), and write the file where that is due."""
-        self.loss[row, column] = loss
-        if self.accuracy is not None and accuracy is not None:
-            self.accuracy[row, column] = 100 * accuracy
+    def reopen(self) -> None:
+        """Forget what is interpolated: more is to be measured."""
+        for array in self.values.values():
+            array[~self.done] = np.nan
+        self.error[:], self.tolerance = 0.0, None
+
+    def put(self, row: int, column: int, values: Mapping[str, float]) -> None:
+        """Record one point, finite or not, and write the file where that is due."""
+        for name, value in values.items():
+            self.values[name][row, column] = value
         self.done[row, column] = True
         if time.monotonic() >= self._due:
             self.save()
+
+    def finish(self, values: Mapping[str, np.ndarray], error: np.ndarray, tolerance: float) -> None:
+        """Take interpolated values where nothing is measured; a tolerance of 0 where all is."""
+        for name, array in values.items():
+            self.values[name] = np.where(self.done, self.values[name], array)
+        self.error = np.where(self.done, 0.0, error)
+        self.tolerance = 0.0 if self.done.all() else tolerance
 
     def save(self) -> None:
         """Write the whole file, atomically.
@@ -190,18 +221,19 @@ class SurfaceStore:
         self._due = now + max(WRITE_EVERY, 20 * (now - start))  # writing takes 5 % of the time at most
 
     def _fill(self, file: h5py.File) -> None:
-        split = self.provenance.split
         file["xcoordinates"] = self.x
         file["ycoordinates"] = self.y
-        file[f"{split}_loss"] = self.loss
-        if self.accuracy is not None:
-            file[f"{split}_acc"] = self.accuracy
+        for name, array in self.values.items():
+            file[name] = array
         file["done"] = self.done.astype(np.uint8)
+        file["error"] = self.error
         file.attrs["format"] = FORMAT
         for name, value in vars(self.provenance).items():
             if value is not None:
                 huge = isinstance(value, int) and value.bit_length() > 63
                 file.attrs[name] = str(value) if huge else value
+        file.attrs["finished"] = self.tolerance is not None
+        file.attrs["tolerance"] = np.nan if self.tolerance is None else self.tolerance
         file.attrs["seconds"] = self.seconds
         file.attrs["notes"] = json.dumps(self.notes)
         file.attrs["versions"] = json.dumps({**versions(), "h5py": h5py.__version__})
@@ -226,23 +258,17 @@ class SurfaceStore:
 
     @classmethod
     def _from(cls, file: h5py.File, path: Path) -> SurfaceStore:
-        readers = {"int": int, "int | None": int, "float": float, "str": str}
+        readers = {"int": int, "int | None": int, "float": float, "str": str, "bool": bool}
         values = {f.name: readers[str(f.type)](file.attrs[f.name]) for f in fields(Provenance) if f.name in file.attrs}
         provenance = Provenance(**{"round": None, **values})
-        split = provenance.split
-        store = cls(
-            _array(file, "xcoordinates", 1),
-            _array(file, "ycoordinates", 1),
-            provenance,
-            path=path,
-            accuracy=f"{split}_acc" in file,
-            notes=json.loads(file.attrs["notes"]),
-        )
-        shape = store.loss.shape
-        store.loss = _array(file, f"{split}_loss", shape)
+        names = [name for name in file if name.startswith(("train_", "test_"))]
+        x, y = _array(file, "xcoordinates", 1), _array(file, "ycoordinates", 1)
+        store = cls(x, y, provenance, names, path=path, notes=json.loads(file.attrs["notes"]))
+        shape = store.done.shape
+        store.values = {name: _array(file, name, shape) for name in names}
         store.done = _array(file, "done", shape).astype(bool)
-        if store.accuracy is not None:
-            store.accuracy = _array(file, f"{split}_acc", shape)
+        store.error = _array(file, "error", shape)
+        store.tolerance = float(file.attrs["tolerance"]) if file.attrs["finished"] else None
         store.seconds = float(file.attrs["seconds"])
         return store
 

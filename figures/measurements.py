@@ -43,7 +43,9 @@ class Cache:
     def surface(self, checkpoint: Checkpoint, points: int, span: float) -> Surface:
         """The loss surface around a checkpoint in a random, filter-normalised plane."""
         file = self._file("surface", checkpoint, {"points": points, "span": span}, "h5")
-        return measure_surface(checkpoint, points, span, self.seed, file, **vars(self.source), progress=self.progress)
+        return measure_surface(
+            checkpoint, points, span, self.seed, file, **vars(self.source), exact=True, progress=self.progress
+        )
 
     def test(self, checkpoint: Checkpoint) -> Evaluation:
         """Loss and accuracy on the whole test set."""

@@ -64,9 +64,13 @@ class Progress:
             self._bar.stop()
             self._bar = None
 
-    def update(self, done: int, **fields: Any) -> None:
-        """Say how much is done by now, with whatever is worth reading beside it (``None`` is left out)."""
+    def update(self, done: int, *, of: int | None = None, **fields: Any) -> None:
+        """Say how much is done by now, with whatever is worth reading beside it (``None`` is left out).
+
+        ``of`` is the new total, where it turns out as the work goes on.
+        """
         self._done, self._fields = done, fields
+        self.total = self.total if of is None else of
         self._current = not self.enabled
         if self.enabled and time.monotonic() - self._shown >= _EVERY["bar" if self._bar is not None else "lines"]:
             self._show()
@@ -89,7 +93,7 @@ class Progress:
     def _show(self) -> None:
         self._shown, self._current = time.monotonic(), True
         if self._bar is not None:
-            self._bar.update(self._task, completed=self._done, line=self.line())
+            self._bar.update(self._task, completed=self._done, total=self.total, line=self.line())
         else:
             with suppress(OSError):  # a closed pipe must not end the work
                 print(self.line(), file=self._stream, flush=True)

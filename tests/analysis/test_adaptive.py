@@ -87,6 +87,9 @@ def test_loss_without_a_logarithm_has_every_point_measured(value):
     filled = surface.fill()
     assert surface.done.all()
     assert filled.promised == 0
+    small = Truth(loss=np.full((5, 5), value))
+    small.fill()
+    assert small.done.all()
     np.testing.assert_array_equal(filled.values["loss"], loss)
 
 

@@ -1,12 +1,13 @@
 """Random directions are scaled as Li et al. (NeurIPS 2018, section 4) say, and come back from their file."""
 
 import math
+from pathlib import Path
 
 import pytest
 import torch
 from torch import nn
 
-from analysis.directions import load_directions, random_directions, save_directions
+from analysis.directions import Directions, random_directions
 from landscape import FedscapeError, ParameterSpace
 
 
@@ -182,26 +183,32 @@ def test_unknown_normalisation_is_refused():
         direction_of(network(), normalisation="cube")
 
 
-def test_directions_come_back_from_their_file(tmp_path):
+def saved(path: Path, seed: int = 0) -> tuple[Directions, ParameterSpace]:
     w, space = point_of(network())
-    directions = random_directions(w, space, 5)
-    save_directions(tmp_path / "d.pt", directions, space, "filter", 5)
-    again, recipe, seed = load_directions(tmp_path / "d.pt", space)
-    assert torch.equal(again, directions)
-    assert (recipe, seed) == ("filter", 5)
+    directions = Directions(random_directions(w, space, seed), "filter", seed, ("a", "b"), "f" * 64)
+    directions.save(path, space)
+    return directions, space
+
+
+def test_directions_come_back_from_their_file(tmp_path):
+    directions, space = saved(tmp_path / "d.pt", 5)
+    again = Directions.load(tmp_path / "d.pt", space)
+    assert torch.equal(again.vectors, directions.vectors)
+    assert again[1:] == ("filter", 5, ("a", "b"), "f" * 64)
 
 
 def test_file_of_other_directions_or_of_none_is_refused(tmp_path):
-    w, space = point_of(network())
-    save_directions(tmp_path / "d.pt", random_directions(w, space), space, "filter", 0)
-    other = ParameterSpace.of(nn.Linear(2, 3))
+    _, space = saved(tmp_path / "d.pt")
     with pytest.raises(FedscapeError, match="holds directions of another model"):
-        load_directions(tmp_path / "d.pt", other)
+        Directions.load(tmp_path / "d.pt", ParameterSpace.of(nn.Linear(2, 3)))
     torch.save({"a": 1}, tmp_path / "a.pt")
     with pytest.raises(FedscapeError, match="does not hold directions"):
-        load_directions(tmp_path / "a.pt", space)
+        Directions.load(tmp_path / "a.pt", space)
     contents = torch.load(tmp_path / "d.pt", weights_only=True)
-    contents["directions"][0, 0] += 1
+    torch.save({**contents, "seed": None}, tmp_path / "d.pt")
+    with pytest.raises(FedscapeError, match="not all of vectors, recipe, seed, labels, source"):
+        Directions.load(tmp_path / "d.pt", space)
+    contents["vectors"][0, 0] += 1
     torch.save(contents, tmp_path / "d.pt")
     with pytest.raises(FedscapeError, match="not those that were saved"):
-        load_directions(tmp_path / "d.pt", space)
+        Directions.load(tmp_path / "d.pt", space)

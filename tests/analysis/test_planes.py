@@ -5,7 +5,7 @@ import pytest
 import torch
 from torch import nn
 
-from analysis.directions import random_directions, save_directions
+from analysis.directions import Directions, random_directions
 from analysis.planes import (
     Plane,
     hessian_plane,
@@ -220,8 +220,8 @@ def test_two_checkpoints_share_directions_of_a_file(tmp_path):
     with torch.no_grad():
         second[0].weight.mul_(2)
     plane = random_plane(landscape(first), seed=4)
-    save_directions(tmp_path / "d.pt", plane.directions, landscape(first).space, plane.normalisation, 4)
-    shared = plane_along(landscape(second), tmp_path / "d.pt")
+    plane.kept(landscape(first)).save(tmp_path / "d.pt", landscape(first).space)
+    shared = plane_along(landscape(second), Directions.load(tmp_path / "d.pt", landscape(second).space))
     assert torch.equal(shared.directions, plane.directions)
     assert torch.equal(shared.origin, landscape(second).weights)
     assert not torch.equal(random_plane(landscape(second), seed=4).directions, plane.directions)

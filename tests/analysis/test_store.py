@@ -46,9 +46,9 @@ def evaluations(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     calls: list[int] = []
     evaluate = Landscape.evaluate
 
-    def counted(self, w=None):
+    def counted(self, w=None, **options):
         calls.append(1)
-        return evaluate(self, w)
+        return evaluate(self, w, **options)
 
     monkeypatch.setattr(Landscape, "evaluate", counted)
     return calls
@@ -57,18 +57,21 @@ def evaluations(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 def stop_after(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
     evaluate, calls = Landscape.evaluate, []
 
-    def interrupted(self, w=None):
+    def interrupted(self, w=None, **options):
         calls.append(1)
         if len(calls) > count:
             raise KeyboardInterrupt
-        return evaluate(self, w)
+        return evaluate(self, w, **options)
 
     monkeypatch.setattr(Landscape, "evaluate", interrupted)
 
 
 def assert_same(a: Surface, b: Surface) -> None:
-    for name in ("x", "y", "loss", "accuracy", "measured"):
+    for name in ("x", "y", "loss", "accuracy", "measured", "computed", "error", "loss_stderr"):
         assert getattr(a, name).tobytes() == getattr(b, name).tobytes(), name
+
+
+NAMES = ("train_loss", "train_acc")
 
 
 def provenance(**changes) -> Provenance:
@@ -94,7 +97,7 @@ def test_file_is_laid_out_as_loss_landscapes_plotters_read_it(tmp_path, checkpoi
     np.testing.assert_allclose(errors, 100 * (1 - surface.accuracy))
     assert done.dtype == np.uint8
     assert (done == 1).all()
-    assert attributes["format"] == "fedscape-surface/1"
+    assert attributes["format"] == "fedscape-surface/2"
     names = {"checkpoint", "plane", "seed", "span", "normalisation", "split", "samples", "clients", "dtype", "versions"}
     assert (names | {"model", "data", "algorithm"}) <= attributes.keys()
 
@@ -102,10 +105,10 @@ def test_file_is_laid_out_as_loss_landscapes_plotters_read_it(tmp_path, checkpoi
 def test_rows_belong_to_y_on_a_grid_that_is_not_square(tmp_path):
     """A peer allocates [nx, ny] and fills it as [ny, nx]: right on square grids only."""
     path = tmp_path / "s.h5"
-    store = SurfaceStore(np.arange(3.0), np.arange(5.0), provenance(split="test"), path=path)
+    store = SurfaceStore(np.arange(3.0), np.arange(5.0), provenance(split="test"), ["test_loss"], path=path)
     for j in range(5):
         for i in range(3):
-            store.put(j, i, loss=10 * store.x[i] + store.y[j], accuracy=None)
+            store.put(j, i, {"test_loss": 10 * store.x[i] + store.y[j]})
     store.save()
     with h5py.File(path, "r") as f:
         grid_x, grid_y = np.meshgrid(f["xcoordinates"][:], f["ycoordinates"][:])
@@ -115,15 +118,16 @@ def test_rows_belong_to_y_on_a_grid_that_is_not_square(tmp_path):
 def test_points_not_measured_are_marked_by_the_mask_and_by_no_value(tmp_path):
     """A peer marks them with -1 and takes a loss of 0 or less for a point not measured."""
     path = tmp_path / "s.h5"
-    store = SurfaceStore(np.arange(3.0), np.arange(3.0), provenance(), path=path)
+    store = SurfaceStore(np.arange(3.0), np.arange(3.0), provenance(), NAMES, path=path)
     for j, i, loss in ((0, 0, 0.0), (0, 1, -1.0), (0, 2, float("nan")), (1, 0, float("inf"))):
-        store.put(j, i, loss, 0.5)
+        store.put(j, i, {"train_loss": loss, "train_acc": 50.0})
     store.save()
     again = SurfaceStore.read(path)
     assert again.done.sum() == 4
-    np.testing.assert_array_equal(again.loss[0], [0.0, -1.0, np.nan])
-    assert again.loss[1, 0] == np.inf
-    assert np.isnan(again.loss[~again.done]).all()
+    loss = again.values["train_loss"]
+    np.testing.assert_array_equal(loss[0], [0.0, -1.0, np.nan])
+    assert loss[1, 0] == np.inf
+    assert np.isnan(loss[~again.done]).all()
 
 
 def measure_in_two_parts(function: Landscape, first: int, path: Path, evaluations: list[int], **options) -> Surface:
@@ -193,10 +197,10 @@ checkpoint, path, name, count = sys.argv[1:]
 owner = Landscape if name == "evaluate" else os
 original, calls = getattr(owner, name), itertools.count(1)
 
-def deadly(*arguments):
+def deadly(*arguments, **options):
     if next(calls) == int(count):
         os.kill(os.getpid(), signal.SIGKILL)
-    return original(*arguments)
+    return original(*arguments, **options)
 
 setattr(owner, name, deadly)
 analysis.store.time = types.SimpleNamespace(monotonic=itertools.count().__next__)  # writes every 20 points or so
@@ -320,7 +324,9 @@ def test_place_that_cannot_be_written_is_told_before_the_work(tmp_path, checkpoi
 
 
 def test_huge_seed_survives_the_file(tmp_path):
-    store = SurfaceStore(np.arange(3.0), np.arange(3.0), provenance(seed=10**30, round=None), path=tmp_path / "s.h5")
+    store = SurfaceStore(
+        np.arange(3.0), np.arange(3.0), provenance(seed=10**30, round=None), NAMES, path=tmp_path / "s.h5"
+    )
     store.save()
     assert SurfaceStore.read(tmp_path / "s.h5").provenance == store.provenance
 

@@ -1,0 +1,362 @@
+"""Measuring a surface: the plane, the points that are needed, the file that keeps them."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import time
+from collections.abc import Sequence
+from contextlib import nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+import torch
+
+from analysis.adaptive import fill
+from analysis.directions import FILTER, Directions
+from analysis.models import Model, labels_of, rounds_of
+from analysis.planes import (
+    MARGIN,
+    Lines,
+    Plane,
+    hessian_plane,
+    line_between,
+    pca_plane,
+    plane_along,
+    profiles,
+    random_plane,
+    three_plane,
+)
+from analysis.points import BatchNorm, Points
+from analysis.store import MAX_POINTS, Provenance, SurfaceStore, client_ranges
+from analysis.surface_values import Surface
+from landscape import Checkpoint, FedscapeError, Landscape
+from landscape.activations import MAN
+from landscape.digests import tensor_digest
+from landscape.distributed import rank_and_world, sum_over_ranks
+from landscape.lock import sole_writer
+from landscape.progress import Progress
+
+if TYPE_CHECKING:
+    pass
+
+
+PlaneKind = Literal["random", "hessian", "three", "pca", "line"]
+
+
+def measure_surface(
+    subject: Landscape | Checkpoint | str | Path,
+    points: int | Sequence[int] = 51,
+    span: float | None = None,
+    seed: int = 0,
+    store: str | Path | None = None,
+    split: Literal["train", "test"] = "train",
+    samples: int | None = None,
+    clients: Sequence[int] | None = None,
+    device: str | torch.device = "auto",
+    dtype: str | torch.dtype | None = None,
+    *,
+    data_dir: str | Path | None = None,
+    model: str | None = None,
+    data: str | None = None,
+    batch_size: int | None = None,
+    stream: bool | None = None,
+    plane: PlaneKind | Plane = "random",
+    others: Sequence[Checkpoint | str | Path] = (),
+    normalisation: str = FILTER,
+    biases: bool = False,
+    orthogonal: bool = True,
+    directions: str | Path | None = None,
+    seeds: int = 1,
+    test: bool = False,
+    weight_decay: float = 0.0,
+    penalty: MAN | None = None,
+    batchnorm: BatchNorm | None = None,
+    tolerance: float = 0.005,
+    exact: bool = False,
+    resume: bool = True,
+    progress: bool = False,
+) -> Surface:
+    """Measure loss and accuracy on a grid in a plane, or along lines, in parameter space.
+
+        L(w + x·d₁ + y·d₂)   for x and y on a uniform grid.
+
+    Points are measured where they are needed to know the loss of all to ``tolerance``; the others are interpolated
+    (:mod:`analysis.adaptive`), and ``computed``, ``error`` and ``promised_error`` of the result say which and how well.
+
+    Args:
+        subject: a checkpoint's file (or ``FILE@ID``: client ID's local model), a checkpoint, or any ``Landscape`` (then
+            the data, the device, the type and the penalty are the landscape's own, ``split`` is only what it is
+            called, and the arguments from ``samples`` to ``stream`` stay out, as do ``others`` and ``test``).
+        points: along each axis, or along x and along y; an odd number has the checkpoint itself in the centre.
+        span: around one model the farthest step, 1 unless given, in units of the directions (at 1 a filter has moved
+            by its own length; eigenvectors have length 1); around several how far the grid reaches beyond them, as a
+            share of their extent, 0.2 unless given.
+        seed: of what is random in the directions.
+        store: an HDF5 file to keep the values in; one of the same surface is continued, a finished one
+            read.  A measurement that was killed ends with the values of one that never was, bit for bit
+            on one CPU.
+        split, samples, clients, device, dtype, data_dir, model, data, batch_size, stream: as in
+            :meth:`landscape.Landscape.from_checkpoint`.
+        plane: ``random`` directions; ``hessian``, its leading eigenvectors; ``three``, through the subject and two
+            others; ``pca``, the principal components of the subject's run (``rounds/*.pt``) or of the subject and the
+            others in order; ``line``, from the subject to another model, or where there is none along random
+            directions; or a plane of your own.
+        others: the models beside the subject.
+        normalisation, biases, orthogonal: of random directions (:func:`analysis.directions.random_directions`).
+        directions: a file of two directions for a plane around one model: used where it is there, made where it is
+            not.  Directions of the Hessian are kept beside the store (``.directions.pt``) unless given.
+        seeds: how many random directions a line without other models has, each a row.
+        test: measure the test data too, in the same pass.
+        weight_decay: c; (c/2)‖w‖² is added to the loss.
+        penalty: MAN's regulariser, added to the loss.
+        batchnorm: the running statistics at a point (:class:`analysis.points.Points`); ``interpolated`` between the
+            models of a line or of three unless given, ``frozen`` elsewhere.
+        tolerance: largest relative error of the loss at interpolated points.
+        exact: measure every point.
+        resume: ``False`` measures anew and replaces the store.
+        progress: show progress on stderr.
+
+    Raises:
+        FedscapeError: a checkpoint or data that cannot be loaded, a grid that is none, models that span no such plane,
+            a store that is damaged, holds another surface, is written by another process or cannot be written.
+
+    Example:
+        >>> import torch
+        >>> from landscape import Landscape
+        >>> from analysis.surface import measure_surface
+        >>> data = torch.eye(2), torch.zeros(2, 1)
+        >>> bowl = Landscape(torch.nn.Linear(2, 1, bias=False), data, torch.nn.functional.mse_loss, device="cpu")
+        >>> surface = measure_surface(bowl, points=5)
+        >>> surface.loss.shape, bool(surface.loss[surface.centre] == bowl.value())
+        ((5, 5), True)
+    """
+    grid = _grid(points)
+    if span is not None and not 0 < span < float("inf"):
+        raise FedscapeError(f"the span is {span}: give a number above 0, such as 1.0")
+    if not 0 < tolerance < float("inf"):
+        raise FedscapeError(
+            f"the tolerance is {tolerance}: give a number above 0, such as 0.005, or ask for exact values"
+        )
+    if split not in ("train", "test"):
+        raise FedscapeError(f"unknown split '{split}': give train or test")
+    if test and split == "test":
+        raise FedscapeError("the test data are measured already: leave out test, or take split 'train'")
+    models: list[Model] = []
+    landscapes: dict[str, Landscape] = {}
+    if isinstance(subject, Landscape):
+        if device != "auto" or any(
+            o is not None for o in (samples, clients, dtype, data_dir, model, data, batch_size, stream, penalty)
+        ):
+            raise FedscapeError("a Landscape brings its data, device and dtype along: leave those arguments out")
+        if test or others:
+            raise FedscapeError("a Landscape is of one model and one split: give checkpoints for others and test")
+        landscapes[split], names = subject, _names_of_landscape(subject)
+    else:
+        models = [Model.open(one, model, data, data_dir) for one in (subject, *others)]
+        options: dict[str, Any] = {
+            "device": device, "dtype": dtype, "data_dir": data_dir, "model": model, "data": data,
+            "batch_size": batch_size, "penalty": penalty, "stream": stream,
+        }  # fmt: skip
+        first = models[0].checkpoint
+        landscapes[split] = Landscape.from_checkpoint(first, split, clients, samples, **options)
+        if test:
+            landscapes["test"] = Landscape.from_checkpoint(first, "test", None, samples, **options)
+        if models[0].client is not None:
+            landscapes[split].weights = models[0].weights(landscapes[split])
+        names = _names_of_checkpoint(models[0])
+    landscape = landscapes[split]
+    if isinstance(plane, Plane):
+        where = plane
+        if others or directions is not None:
+            raise FedscapeError("a plane of your own has its models and directions: leave out others and directions")
+    else:
+        how = {"normalisation": normalisation, "biases": biases}
+        where = _plane(plane, landscape, models, seed, seeds, orthogonal, how, directions, store, progress)
+    through = rounds_of(models[0]) if plane == "pca" and len(models) == 1 else models
+    spanned = where.kind in ("three", "line") and len(models) == len(where.marks)
+    measured = Points(
+        landscapes,
+        where,
+        batchnorm=batchnorm or ("interpolated" if spanned else "frozen"),
+        weight_decay=weight_decay,
+        statistics=[m.statistics(model) for m in models] if spanned else None,
+    )
+    x, y = where.grid(grid, span)
+    added = [str(landscape.penalty)] if landscape.penalty is not None else []
+    added += [f"{weight_decay:g} ‖w‖²/2"] if weight_decay else []
+    provenance = Provenance(
+        **names,
+        plane=where.digest(),
+        normalisation=where.normalisation,
+        seed=seed,
+        span=float(span if span is not None else 1.0 if where.kind in ("random", "hessian", "profile") else MARGIN),
+        points=grid[0],
+        split=split,
+        samples=len(landscape.data),
+        clients=client_ranges(clients),
+        samples_digest=landscape.data.digest(),
+        loss=_name(getattr(landscape.loss, "__name__", type(landscape.loss).__name__)),
+        dtype=landscape.precision,
+        kind=where.kind,
+        others=" ".join(m.digest() for m in through if m is not models[0]),
+        regulariser=" + ".join(added),
+        batchnorm=measured.batchnorm,
+        test=test,
+    )
+    notes = {
+        "device": str(landscape.device),
+        "batch_size": landscape.batch_size,
+        "cosine": where.cosine,
+        "plane": _described(where),
+        "directions": tensor_digest(where.directions),
+        **({"test samples": len(landscapes["test"].data)} if test else {}),
+    }
+    path = None if store is None else Path(store)
+    values = SurfaceStore(x, y, provenance, measured.names, path=path, notes=notes)
+    wanted = 0.0 if exact else tolerance
+    if resume:
+        values.resume()
+        if values.fulfils(wanted):
+            return Surface.of(values)
+    leads = rank_and_world()[0] == 0
+    with sole_writer(path) if path is not None and leads else nullcontext():
+        if resume:
+            values.resume()  # another process may have gone on until now
+        else:
+            values.replace()
+        sum_over_ranks(torch.zeros(1, device=landscape.device))  # all have read before one writes
+        if not leads:
+            values.path = None
+        values.reopen()
+        _measure(measured, values, wanted, isinstance(where, Lines), progress)
+    return Surface.of(values)
+
+
+def _measure(points: Points, store: SurfaceStore, tolerance: float, rows_apart: bool, progress: bool) -> None:
+    """Measure the points that are not done and are needed: all of them for a tolerance of 0, row by row."""
+    store.save()  # a place that cannot be written is told before the work, not after
+    done = int(store.done.sum())
+    losses = [name for name in points.names if name.endswith("_loss")]
+    before, start = store.seconds, time.perf_counter()
+    with points.session(), Progress("surface", store.done.size, done=done, unit="points", enabled=progress) as bar:
+
+        def measure(wanted: list[tuple[int, int]], error: float | None) -> None:
+            nonlocal done
+            left = [point for point in wanted if not store.done[point]]
+            total = done + len(left)
+            for j, i in left:
+                found = points.measure(store.x[i], store.y[j])
+                store.seconds = before + time.perf_counter() - start
+                store.put(j, i, found)
+                done += 1
+                bar.update(done, of=total, loss=found[losses[0]], error=error)
+
+        try:
+            if tolerance == 0:
+                measure([(int(j), int(i)) for j, i in np.argwhere(~store.done)], None)
+                store.finish({}, store.error, 0.0)
+            else:
+                filled = fill(store.values, measure, losses, tolerance, rows_apart=rows_apart)
+                store.finish(filled.values, filled.error, tolerance)
+                store.notes["spread"] = filled.spread
+        finally:
+            store.save()
+
+
+def _plane(
+    kind: PlaneKind,
+    landscape: Landscape,
+    models: list[Model],
+    seed: int,
+    seeds: int,
+    orthogonal: bool,
+    how: dict[str, Any],
+    directions: str | Path | None,
+    store: str | Path | None,
+    progress: bool,
+) -> Plane:
+    """The plane of a kind through the models; directions that are made are kept where a file is named."""
+    counts = {"random": (1,), "hessian": (1,), "three": (3,), "line": (1, 2), "pca": ()}
+    if kind not in counts:
+        raise FedscapeError(f"unknown plane '{kind}': give {', '.join(counts)}")
+    count = max(len(models), 1)
+    if counts[kind] and count not in counts[kind]:
+        wanted = " or ".join(map(str, counts[kind]))
+        raise FedscapeError(f"{count} checkpoints are given: the plane '{kind}' goes through {wanted}")
+    if kind in ("three", "pca", "line") and directions is not None:
+        raise FedscapeError(f"the plane '{kind}' has the directions of its models: leave out the file of directions")
+    if kind == "pca" and count == 1:
+        if not models:
+            raise FedscapeError("the plane 'pca' is of a run's models: give checkpoints")
+        models = rounds_of(models[0])
+    weights, labels = [m.weights(landscape) for m in models], labels_of(models)
+    if kind == "three":
+        return three_plane(weights, labels)
+    if kind == "pca":
+        return pca_plane(weights, [f"round {m.checkpoint.round}" for m in models])
+    if kind == "line":
+        return line_between(weights, labels) if count == 2 else profiles(landscape, seed, seeds, **how)
+    own = directions is None
+    if own and kind == "hessian" and store is not None:
+        directions = Path(store).with_suffix(".directions.pt")
+    if directions is not None and os.path.exists(directions):
+        kept = Directions.load(directions, landscape.space)
+        if not own or kept.source == landscape.digest():
+            return plane_along(landscape, kept)
+    if kind == "random":
+        plane = random_plane(landscape, seed, orthogonal=orthogonal, **how)
+    else:
+        with Progress("Hessian", unit="HVPs", enabled=progress) as bar:
+            plane = hessian_plane(landscape, seed, report=lambda n, error: bar.update(n, error=error))
+    if directions is not None and rank_and_world()[0] == 0:
+        plane.kept(landscape).save(directions, landscape.space)
+    return plane
+
+
+def _described(plane: Plane) -> dict[str, Any]:
+    """What pictures need to know of a plane, as JSON keeps it."""
+    return {
+        "labels": list(plane.labels),
+        "marks": [[_name(mark.label), mark.x, mark.y] for mark in plane.marks],
+        "trajectory": None if plane.trajectory is None else plane.trajectory.tolist(),
+        "explained": plane.explained,
+        "eigenvalues": plane.values,
+    }
+
+
+def _grid(points: int | Sequence[int]) -> tuple[int, int]:
+    numbers = [points] if isinstance(points, int) else list(points)
+    if len(numbers) == 1:
+        numbers *= 2
+    if len(numbers) != 2:
+        raise FedscapeError(f"{len(numbers)} numbers of points: give one, or one for each of the two axes")
+    for number in numbers:
+        if not 2 <= number <= MAX_POINTS:
+            raise FedscapeError(f"{number} points along an axis: give 2 to {MAX_POINTS}")
+    return numbers[0], numbers[1]
+
+
+def _names_of_checkpoint(model: Model) -> dict[str, Any]:
+    checkpoint = model.checkpoint
+    algorithm = "a model" if checkpoint.foreign else _name(checkpoint.algorithm.get("name"))
+    return {
+        "model": _name(checkpoint.model.get("name")),
+        "data": _name(checkpoint.data.get("name")),
+        "algorithm": algorithm if model.client is None else f"{algorithm}, client {model.client}",
+        "round": None if checkpoint.foreign else checkpoint.round,
+        "checkpoint": model.digest(),
+    }
+
+
+def _names_of_landscape(landscape: Landscape) -> dict[str, Any]:
+    sha = hashlib.sha256(repr(landscape.space.entries).encode())
+    sha.update(tensor_digest(landscape.weights).encode())
+    model = f"{landscape.dimension:,} parameters"
+    return {"model": model, "data": "own data", "algorithm": "a model", "round": None, "checkpoint": sha.hexdigest()}
+
+
+def _name(value: object) -> str:
+    """A name out of a file, made fit to print and to store."""
+    return "".join(c for c in str(value) if c.isprintable())[:200]

@@ -1,0 +1,51 @@
+"""One process at a time on a file that several could write."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from landscape.errors import FedscapeError
+
+
+@contextmanager
+def sole_writer(path: Path) -> Iterator[None]:
+    """Inside, no other process that asks for it writes ``path``; the system ends the claim of one that was killed.
+
+    The claim is a lock on ``.NAME.lock`` beside the file, which itself is replaced with each writing.  On file systems
+    without locks nothing is claimed.
+
+    Raises:
+        FedscapeError: another process is at it, or the folder cannot be written.
+    """
+    lock = path.with_name(f".{path.name}.lock")
+    while True:
+        try:
+            claim = open(lock, "w")  # noqa: SIM115 - held while the caller works
+        except OSError as error:
+            raise FedscapeError(f"cannot write {path}: {error.strerror or error}") from error
+        try:
+            fcntl.flock(claim, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            claim.close()
+            raise FedscapeError(
+                f"another process is writing {path}: wait until it has ended, or give another file"
+            ) from None
+        except OSError as error:
+            if error.errno not in (errno.ENOLCK, errno.EOPNOTSUPP):
+                claim.close()
+                raise FedscapeError(f"cannot lock {path}: {error.strerror}") from error
+        # One that ended in the meantime may have removed the file we hold.
+        with suppress(FileNotFoundError):
+            if os.path.samestat(os.stat(lock), os.fstat(claim.fileno())):
+                break
+        claim.close()
+    try:
+        yield
+    finally:
+        lock.unlink(missing_ok=True)
+        claim.close()
