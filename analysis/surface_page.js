@@ -88,7 +88,7 @@ function hover(s, j, i) {
   else if (s.y.length > 1) lines.push(`line ${j + 1} of ${s.y.length}`);
   lines.push(`loss: ${number(s.loss[j][i])}${error("loss_stderr")}`);
   if (s.accuracy) lines.push(`accuracy: ${number(s.accuracy[j][i])} %${error("accuracy_stderr")}`);
-  lines.push(s.measured[j][i] ? "measured" : s.promised ? `interpolated (promised error ${safe(s.promised)})` : "not measured");
+  lines.push(s.measured[j][i] ? "measured" : s.promised ? `interpolated (promised error of the loss ${safe(s.promised)})` : "not measured");
   return lines.join("<br>");
 }
 
@@ -180,8 +180,9 @@ function map(quantity, scale) {
     layout["xaxis" + n] = {title: {text: safe(s.axes[0])}, domain: [k / shown.length, k / shown.length + width], anchor: "y" + n};
     const span = along => along[along.length - 1] - along[0], ratio = span(s.x) / span(s.y);
     layout["yaxis" + n] = {title: {text: k ? "" : safe(s.axes[1])}, showticklabels: k === 0, anchor: "x" + n,
-      ...(ratio < 4 && ratio > .25 ? {scaleanchor: "x" + n, constrain: "domain"} : {})};
+      ...(ratio < 2.5 && ratio > .4 ? {scaleanchor: "x" + n, constrain: "domain"} : {})};
     layout["xaxis" + n].constrain = "domain";
+    layout["xaxis" + n].zeroline = layout["yaxis" + n].zeroline = false;
     if (shown.length > 1) layout.annotations.push({text: safe(s.label), x: k / shown.length + width / 2, y: 1.02, xref: "paper",
       yref: "paper", showarrow: false, yanchor: "bottom"});
   });
@@ -207,7 +208,8 @@ function draw() {
   const [traces, layout] = (flat ? lines : value("view") === "map" ? map : relief)(quantity, scale);
   Object.assign(layout, {margin: {l: 60, r: 20, t: 30, b: 50}, hovermode: "closest", showlegend: layout.showlegend || false,
     font: {family: "system-ui, sans-serif"}, uirevision: "page"});
-  return Plotly.react(plot, traces, layout, {responsive: true, displaylogo: false, plotlyServerURL: ""});
+  return Plotly.react(plot, traces, layout, {responsive: true, displaylogo: false, plotlyServerURL: "",
+    modeBarButtonsToRemove: ["sendChartToCloud", "sendDataToCloud"]});
 }
 
 controls();

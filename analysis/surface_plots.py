@@ -138,7 +138,7 @@ def draw_panel(
     draw_models(ax, surface)
     ax.locator_params(nbins=5)
     wide, high = np.ptp(surface.x), np.ptp(surface.y)
-    ax.set_aspect("equal" if max(wide, high) <= 4 * min(wide, high) else "auto")
+    ax.set_aspect("equal" if max(wide, high) <= 2.5 * min(wide, high) else "auto")
     across, up = axis_labels(surface)
     ax.set_xlabel(across, parse_math=False)
     ax.set_ylabel(up, parse_math=False)

@@ -150,7 +150,7 @@ def _recipe(surface: Surface) -> dict[str, str]:
     if guessed:
         size += f", {int(computed_mask(surface).sum()):,} of them measured, the others interpolated"
         if surface.promised_error is not None:
-            size += f" (promised error {100 * surface.promised_error:.3g} %)"
+            size += f" (promised error of the loss {100 * surface.promised_error:.3g} %)"
     cosine = surface.notes.get("cosine")
     return {
         "checkpoint": p.checkpoint[:8],

@@ -39,7 +39,7 @@ def test_page_tells_which_values_are_measured():
     computed[::2, ::2] = True
     text = page([made(computed=computed, promised_error=0.005)])
     assert data_of(text)["surfaces"][0]["measured"] == computed.astype(int).tolist()
-    assert "12 of them measured, the others interpolated (promised error 0.5 %)" in text
+    assert "12 of them measured, the others interpolated (promised error of the loss 0.5 %)" in text
 
 
 def test_page_loads_nothing():
@@ -124,6 +124,9 @@ def test_browser_turns_switches_and_shows_the_values(browser, tmp_path):
     assert browser.run(eye)["x"] == pytest.approx(turned["x"], abs=0.02)  # a switch leaves the camera alone
     browser.run("form.elements.turn.value = 90; form.elements.turn.dispatchEvent(new Event('input'))")
     browser.wait(f"Math.abs({eye}.x) < 0.01")
+
+    tools = browser.run("[...document.querySelectorAll('.modebar-btn')].map(tool => tool.dataset.title)")
+    assert not any("hare" in tool or "loud" in tool for tool in tools)
 
     choose(browser, "view", "map")
     assert browser.run("plot.data[0].type") == "heatmap"

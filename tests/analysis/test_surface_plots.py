@@ -81,7 +81,7 @@ def test_interpolated_points_are_told_and_measured_ones_dotted():
     surface = made(computed=computed, promised_error=0.005)
     figure = plot_surface(surface)
     caption = figure.get_supxlabel().replace("\n", " ")
-    assert "7 × 5 points, 9 of them measured, the others interpolated (promised error 0.5 %)" in caption
+    assert "7 × 5 points, 9 of them measured, the others interpolated (promised error of the loss 0.5 %)" in caption
     assert "small dots: measured" in caption
     dots = next(drawn for drawn in figure.axes[0].lines if drawn.get_marker() == "." and len(drawn.get_xdata()) == 9)
     assert set(zip(dots.get_xdata(), dots.get_ydata(), strict=True)) == {(x, y) for y in Y[::2] for x in X[::3]}
