@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import tyro
 
@@ -81,8 +81,16 @@ class Command:
     """HDF5 file of the values; of several planes FILE-1, FILE-2, ..."""
     plot: Annotated[Path | None, option("FILE", "none")] = None
     """picture to draw: .png, .pdf, .svg"""
+    figure: Literal["auto", "contours", "heatmap", "relief", "superimposed", "line"] = "auto"
+    """of what kind; superimposed: the first checkpoint's surface as a grid over the others'"""
+    scale: Literal["auto", "linear", "log"] = "auto"
+    """of the loss in pictures"""
+    labels: Annotated[tuple[str, ...] | None, option("NAME [NAME ...]", "what tells them apart")] = None
+    """of several surfaces in pictures, one for each"""
     html: Annotated[Path | None, option("FILE", "none")] = None
     """interactive page to write"""
+    vtk: Annotated[Path | None, option("FILE", "none")] = None
+    """surface for ParaView; of several planes FILE-1, FILE-2, ..."""
     json: Annotated[Path | None, option("FILE", "none")] = None
     """the values once more, as JSON (of several planes a list)"""
     fresh: bool = False
@@ -99,10 +107,16 @@ class Command:
     @property
     def stores(self) -> list[Path]:
         """The file of each plane."""
-        out = self.out or Path(self.checkpoints[0].partition("@")[0]).parent / "surface.h5"
-        if len(self.runs) == 1:
-            return [out]
-        return [out.with_name(f"{out.stem}-{k + 1}{out.suffix}") for k in range(len(self.runs))]
+        return self._numbered(self.out or Path(self.checkpoints[0].partition("@")[0]).parent / "surface.h5")
+
+    @property
+    def vtks(self) -> list[Path]:
+        """ParaView's file of each plane, where one is wanted."""
+        return [] if self.vtk is None else self._numbered(self.vtk)
+
+    def _numbered(self, file: Path) -> list[Path]:
+        count = len(self.runs)
+        return [file] if count == 1 else [file.with_name(f"{file.stem}-{k + 1}{file.suffix}") for k in range(count)]
 
     def check(self) -> None:
         """Refuse before the work what cannot be written after it.
@@ -120,11 +134,19 @@ class Command:
             from analysis.surface_page import check_page
 
             check_page(self.html)
-        files = [*self.stores, *(file for file in (self.plot, self.html, self.json, self.directions) if file)]
+        if self.vtk is not None:
+            from analysis.surface_vtk import check_vtk
+
+            check_vtk(self.vtk)
+        files = [
+            *self.stores,
+            *self.vtks,
+            *(file for file in (self.plot, self.html, self.json, self.directions) if file),
+        ]
         read = {os.path.realpath(checkpoint) for checkpoint in self.checkpoints}
         written = {os.path.realpath(file) for file in files}
         if len(written) < len(files) or read & written:
-            raise FedscapeError("CKPT, --out, --plot, --html, --json and --directions must be different files")
+            raise FedscapeError("CKPT, --out, --plot, --html, --vtk, --json and --directions must be different files")
         for file in files:
             if os.path.isdir(file):
                 raise FedscapeError(f"{file} is a directory: give the name of a file")
@@ -173,6 +195,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for name, fact in surface.facts().items():
             print(f"{name}: {fact}")
         print(f"values: {store}")
+    parts = [part for surface in surfaces for part in surface.parts()]
     if command.json is not None:
         values = [surface.to_dict() for surface in surfaces]
         write_json(command.json, values[0] if len(values) == 1 else values)
@@ -180,13 +203,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if command.html is not None:
         from analysis.surface_page import save_page
 
-        save_page([part for surface in surfaces for part in surface.parts()], command.html)
+        save_page(parts, command.html, command.labels, command.scale)
         print(f"page: {command.html}")
+    if command.vtk is not None:
+        from analysis.surface_vtk import save_vtk
+
+        for surface, file in zip(surfaces, command.vtks, strict=True):
+            save_vtk(surface, file)
+            print(f"VTK: {file}")
     if command.plot is not None:
         from analysis.pictures import save_figure
-        from analysis.surface_values import draw
+        from analysis.surface_figures import draw
 
-        save_figure(draw(surfaces), command.plot)
+        test = surfaces[0].test if len(surfaces) == 1 else None
+        save_figure(draw(parts, command.labels, command.figure, command.scale, test), command.plot)
         print(f"picture: {command.plot}")
     else:
         print(f"to draw them: the same command with --plot {command.stores[0].with_suffix('.png')}")

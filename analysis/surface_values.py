@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import html
 import io
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -229,10 +228,11 @@ class Surface:
             FedscapeError: the file cannot be written, or is of no kind Matplotlib writes.
         """
         from analysis.pictures import check_picture, save_figure
+        from analysis.surface_figures import draw
 
         if path is not None:
             check_picture(path)
-        figure = draw([self])
+        figure = draw(self.parts(), test=self.test)
         if path is not None:
             save_figure(figure, path)
         return figure
@@ -244,21 +244,3 @@ class Surface:
         table = "".join(f"<tr><th>{html.escape(k)}</th><td>{html.escape(v)}</td></tr>" for k, v in rows.items())
         image = base64.b64encode(picture.getvalue()).decode()
         return f'<img alt="loss surface" src="data:image/png;base64,{image}"><table>{table}</table>'
-
-
-def draw(surfaces: Sequence[Surface]) -> Figure:
-    """Surfaces side by side on one scale, lines in one diagram, or training loss and test error of three models.
-
-    Raises:
-        FedscapeError: they are of kinds that cannot stand together.
-    """
-    first = surfaces[0]
-    if first.kind in ("line", "profile"):
-        from analysis.line_plots import plot_lines
-
-        return plot_lines([part for surface in surfaces for part in surface.parts()])
-    from analysis.surface_plots import plot_surfaces, plot_three
-
-    if first.kind == "three" and first.test is not None and first.test.accuracy is not None and len(surfaces) == 1:
-        return plot_three(first, first.test)
-    return plot_surfaces(surfaces)

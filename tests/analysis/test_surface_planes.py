@@ -1,5 +1,6 @@
 """Surfaces of every plane: values are those of a plain evaluation, files can be continued, several models meet."""
 
+import importlib.util
 import json
 import subprocess
 import sys
@@ -249,6 +250,32 @@ def test_two_processes_on_one_store_refuse_each_other(three, tmp_path):
         assert_same(measure_surface(three[0], **CHEAP, store=path), surface)
 
 
+@pytest.mark.parametrize(
+    ("names", "options"),
+    [
+        ("a", ["--points", 5, "--figure", "relief", "--scale", "linear"]),
+        ("ab", ["--points", 5, "--figure", "superimposed", "--labels", "one", "two"]),
+        ("abc", ["--points", 5, "--plane", "three", "--test"]),
+        ("ab", ["--points", 20, "--plane", "line", "--test"]),
+        ("a", ["--points", 20, "--plane", "line", "--seeds", 3]),
+    ],
+)
+def test_every_kind_is_drawn_and_written(names, options, three, tmp_path, capsys):
+    files = [three["abc".index(name)] for name in names]
+    picture, page = tmp_path / "s.png", tmp_path / "s.html"
+    where = ["--out", tmp_path / "s.h5", "--plot", picture, "--quiet"]
+    where += ["--html", page] if (plotly := importlib.util.find_spec("plotly")) else []
+    assert command(*files, *options, "--samples", 60, *where) == 0, capsys.readouterr().err
+    assert picture.read_bytes().startswith(b"\x89PNG")
+    assert not plotly or "<html" in page.read_text()[:500].lower()
+
+
+def test_paraview_has_a_file_of_each_checkpoint(three, tmp_path):
+    arguments = ["--points", 3, "--samples", 60, "--out", tmp_path / "s.h5", "--vtk", tmp_path / "s.vts", "--quiet"]
+    assert command(*three[:2], *arguments) == 0
+    assert {file.name for file in tmp_path.iterdir()} == {"s-1.h5", "s-2.h5", "s-1.vts", "s-2.vts"}
+
+
 def test_json_has_the_test_data_the_mask_and_the_errors(three, tmp_path):
     values = tmp_path / "s.json"
     out = ["--out", tmp_path / "s.h5", "--json", values, "--quiet"]
@@ -278,6 +305,8 @@ def test_json_has_the_test_data_the_mask_and_the_errors(three, tmp_path):
         (["A", "--plane", "line", "--seeds", "0"], "0 profiles are asked for"),
         (["A", "--points", "3", "4", "5"], "3 numbers of points"),
         (["A", "--directions", "A"], "must be different files"),
+        (["A", "--html", "s.png"], "is no name of a page"),
+        (["A", "--vtk", "s.png"], "is no kind of VTK file"),
         (["A@1"], "holds no local model of client 1 (those it holds: none: train with --save-clients)"),
     ],
 )
