@@ -206,7 +206,7 @@ function lines(quantity, scale) {
 function draw() {
   const quantity = value("quantity") || "loss", scale = axis(quantity);
   const [traces, layout] = (flat ? lines : value("view") === "map" ? map : relief)(quantity, scale);
-  Object.assign(layout, {margin: {l: 60, r: 20, t: 30, b: 50}, hovermode: "closest", showlegend: layout.showlegend || false,
+  Object.assign(layout, {margin: {l: 60, r: 20, t: 50, b: 50}, hovermode: "closest", showlegend: layout.showlegend || false,
     font: {family: "system-ui, sans-serif"}, uirevision: "page"});
   return Plotly.react(plot, traces, layout, {responsive: true, displaylogo: false, plotlyServerURL: "",
     modeBarButtonsToRemove: ["sendChartToCloud", "sendDataToCloud"]});

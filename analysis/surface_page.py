@@ -137,7 +137,8 @@ def _rows(values: np.ndarray) -> list[list[float | None]]:
 
 def _models(surfaces: Sequence[Surface]) -> str:
     if is_line(surfaces[0]):
-        return "; dotted: the models"
+        rings = any(interpolated_mask(surface).any() for surface in surfaces)
+        return "; dotted: the models" + ("; rings: interpolated" if rings else "")
     if any(surface.trajectory is not None for surface in surfaces):
         return "; white dots: the models; line: the models on the way"
     return "; white dots: the models"
