@@ -167,14 +167,14 @@ def measure_surface(
             landscapes[split].weights = models[0].weights(landscapes[split])
         names = _names_of_checkpoint(models[0])
     landscape = landscapes[split]
+    through = rounds_of(models[0]) if plane == "pca" and len(models) == 1 else models
     if isinstance(plane, Plane):
         where = plane
         if others or directions is not None:
             raise FedscapeError("a plane of your own has its models and directions: leave out others and directions")
     else:
         how = {"normalisation": normalisation, "biases": biases}
-        where = _plane(plane, landscape, models, seed, seeds, orthogonal, how, directions, store, progress)
-    through = rounds_of(models[0]) if plane == "pca" and len(models) == 1 else models
+        where = _plane(plane, landscape, through, seed, seeds, orthogonal, how, directions, store, progress)
     spanned = where.kind in ("three", "line") and len(models) == len(where.marks)
     measured = Points(
         landscapes,
@@ -287,10 +287,8 @@ def _plane(
         raise FedscapeError(f"{count} checkpoints are given: the plane '{kind}' goes through {wanted}")
     if kind in ("three", "pca", "line") and directions is not None:
         raise FedscapeError(f"the plane '{kind}' has the directions of its models: leave out the file of directions")
-    if kind == "pca" and count == 1:
-        if not models:
-            raise FedscapeError("the plane 'pca' is of a run's models: give checkpoints")
-        models = rounds_of(models[0])
+    if kind == "pca" and not models:
+        raise FedscapeError("the plane 'pca' is of a run's models: give checkpoints")
     weights, labels = [m.weights(landscape) for m in models], labels_of(models)
     if kind == "three":
         return three_plane(weights, labels)

@@ -193,7 +193,7 @@ import analysis.store
 from analysis.surface import measure_surface
 from landscape import Landscape
 
-checkpoint, path, name, count = sys.argv[1:]
+checkpoint, path, name, count, points = sys.argv[1:]
 owner = Landscape if name == "evaluate" else os
 original, calls = getattr(owner, name), itertools.count(1)
 
@@ -205,21 +205,22 @@ def deadly(*arguments, **options):
 setattr(owner, name, deadly)
 analysis.store.time = types.SimpleNamespace(monotonic=itertools.count().__next__)  # writes every 20 points or so
 torch.set_num_threads(1)
-measure_surface(checkpoint, points=15, store=path)
+measure_surface(checkpoint, points=int(points), store=path)
 """
 
 
 @pytest.mark.parametrize(
-    ("name", "count"),
+    ("name", "count", "points"),
     [
-        pytest.param("evaluate", 137, id="while a point is measured"),
-        pytest.param("fsync", 5, id="while the file is written"),
-        pytest.param("replace", 5, id="before the new file takes the old one's place"),
+        pytest.param("evaluate", 137, 15, id="while a point is measured"),
+        pytest.param("fsync", 5, 15, id="while the file is written"),
+        pytest.param("replace", 5, 15, id="before the new file takes the old one's place"),
+        pytest.param("evaluate", 62, 31, id="while points are chosen"),
     ],
 )
-def test_killed_measurement_goes_on_bit_for_bit(tmp_path, checkpoint, evaluations, name, count):
+def test_killed_measurement_goes_on_bit_for_bit(tmp_path, checkpoint, evaluations, name, count, points):
     path = tmp_path / "s.h5"
-    command = [sys.executable, "-c", DEADLY, checkpoint, path, name, str(count)]
+    command = [sys.executable, "-c", DEADLY, checkpoint, path, name, str(count), str(points)]
     killed = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True)
     assert killed.returncode == -signal.SIGKILL, killed.stderr
     done = int(Surface.load(path).measured.sum())
@@ -227,9 +228,10 @@ def test_killed_measurement_goes_on_bit_for_bit(tmp_path, checkpoint, evaluation
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
-        resumed = measure_surface(checkpoint, points=15, store=path)
-        assert len(evaluations) == 15**2 - done
-        assert_same(resumed, measure_surface(checkpoint, points=15))
+        resumed = measure_surface(checkpoint, points=points, store=path)
+        assert len(evaluations) == resumed.computed.sum() - done
+        assert resumed.computed.all() == (points == 15)
+        assert_same(resumed, measure_surface(checkpoint, points=points))
     finally:
         torch.set_num_threads(threads)
     assert_same(Surface.load(path), resumed)
