@@ -59,8 +59,6 @@ def fill(
     measure: Measure,
     losses: Iterable[str],
     tolerance: float,
-    *,
-    rows_apart: bool = False,
 ) -> Filled:
     """Measure as many points as the tolerance needs, and interpolate the others.
 
@@ -72,9 +70,8 @@ def fill(
         measure: see :data:`Measure`.
         losses: names of the quantities that the tolerance is for.
         tolerance: largest relative error allowed.
-        rows_apart: the rows are curves of their own: nothing is interpolated between them.
     """
-    return _Filling(values, measure, list(losses), tolerance, rows_apart).run()
+    return _Filling(values, measure, list(losses), tolerance).run()
 
 
 class _NotSmoothError(Exception):
@@ -82,16 +79,13 @@ class _NotSmoothError(Exception):
 
 
 class _Filling:
-    def __init__(
-        self, values: dict[str, np.ndarray], measure: Measure, losses: list[str], tolerance: float, rows_apart: bool
-    ) -> None:
+    def __init__(self, values: dict[str, np.ndarray], measure: Measure, losses: list[str], tolerance: float) -> None:
         self.values, self.losses, self.tolerance = values, losses, tolerance
         self.shape = next(iter(values.values())).shape
         self._measure = measure
         self._asked = np.zeros(self.shape, dtype=bool)
         self._seen: float | None = None
-        self.rows = np.arange(self.shape[0]) if rows_apart else _first(self.shape[0])
-        self.columns = _first(self.shape[1])
+        self.rows, self.columns = _first(self.shape[0]), _first(self.shape[1])
 
     def run(self) -> Filled:
         try:

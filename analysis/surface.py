@@ -76,7 +76,7 @@ class Command:
     tolerance: float = 0.005
     """relative error allowed in the loss where it is interpolated, by checks"""
     exact: bool = False
-    """measure every point"""
+    """measure every point, as is always done on lines"""
     out: Annotated[Path | None, option("FILE", "surface.h5 beside the checkpoint")] = None
     """HDF5 file of the values; of several planes FILE-1, FILE-2, ..."""
     plot: Annotated[Path | None, option("FILE", "none")] = None

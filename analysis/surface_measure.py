@@ -15,6 +15,7 @@ import torch
 
 from analysis.adaptive import fill
 from analysis.directions import FILTER, Directions
+from analysis.marks import Mark
 from analysis.models import Model, labels_of, rounds_of
 from analysis.planes import (
     MARGIN,
@@ -114,7 +115,7 @@ def measure_surface(
         batchnorm: the running statistics at a point (:class:`analysis.points.Points`); ``interpolated`` between the
             models of a line or of three unless given, ``frozen`` elsewhere.
         tolerance: largest relative error of the loss at interpolated points.
-        exact: measure every point.
+        exact: measure every point, as is always done on lines.
         resume: ``False`` measures anew and replaces the store.
         progress: show progress on stderr.
 
@@ -215,7 +216,7 @@ def measure_surface(
     }
     path = None if store is None else Path(store)
     values = SurfaceStore(x, y, provenance, measured.names, path=path, notes=notes)
-    wanted = 0.0 if exact else tolerance
+    wanted = 0.0 if exact or isinstance(where, Lines) else tolerance
     if resume:
         values.resume()
         if values.fulfils(wanted):
@@ -230,12 +231,12 @@ def measure_surface(
         if not leads:
             values.path = None
         values.reopen()
-        _measure(measured, values, wanted, isinstance(where, Lines), progress)
+        _measure(measured, values, wanted, where.marks, progress)
     return Surface.of(values)
 
 
-def _measure(points: Points, store: SurfaceStore, tolerance: float, rows_apart: bool, progress: bool) -> None:
-    """Measure the points that are not done and are needed: all of them for a tolerance of 0, row by row."""
+def _measure(points: Points, store: SurfaceStore, tolerance: float, marks: Sequence[Mark], progress: bool) -> None:
+    """Measure what is needed and not done: all points for a tolerance of 0, row by row, else the models' own first."""
     store.save()  # a place that cannot be written is told before the work, not after
     done = int(store.done.sum())
     losses = [name for name in points.names if name.endswith("_loss")]
@@ -258,7 +259,9 @@ def _measure(points: Points, store: SurfaceStore, tolerance: float, rows_apart: 
                 measure([(int(j), int(i)) for j, i in np.argwhere(~store.done)], None)
                 store.finish({}, store.error, 0.0)
             else:
-                filled = fill(store.values, measure, losses, tolerance, rows_apart=rows_apart)
+                own = [np.argwhere((store.y[:, None] == mark.y) & (store.x == mark.x)) for mark in marks]
+                measure([(int(j), int(i)) for j, i in np.concatenate(own)], None)
+                filled = fill(store.values, measure, losses, tolerance)
                 store.finish(filled.values, filled.error, tolerance)
                 store.notes["spread"] = filled.spread
         finally:

@@ -177,10 +177,10 @@ class Surface:
         rate = f" ({count / self.seconds:,.1f} points/s)" if self.seconds > 0 else ""
         facts["measured"] = f"{count:,} of {self.measured.size:,} points in {self.seconds:.1f} s{rate}"
         if self.promised_error is not None:
-            facts["interpolated"] = (
-                f"{self.measured.size - count:,} points, the loss to {self.promised_error:.2g} of it"
-            )
-            facts["interpolated"] += " as the checks suggest (--exact measures all)"
+            wrong = f"{self.measured.size - count:,} points; by the checks the loss is off by {self.promised_error:.2%}"
+            seen = self.notes.get("spread", {}).get(f"{self.provenance.split}_acc")
+            also = "" if seen is None else f", the accuracy was by up to {seen:.2g} points"
+            facts["interpolated"] = f"{wrong} at most{also}"
         return facts
 
     def to_dict(self) -> dict[str, Any]:

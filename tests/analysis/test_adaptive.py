@@ -23,8 +23,8 @@ class Truth:
                 for name, array in self.truth.items():
                     self.values[name][point] = array[point]
 
-    def fill(self, tolerance: float = 0.005, **options) -> Filled:
-        return fill(self.values, self.measure, ["loss"], tolerance, **options)
+    def fill(self, tolerance: float = 0.005) -> Filled:
+        return fill(self.values, self.measure, ["loss"], tolerance)
 
 
 def grid(nx: int, ny: int) -> tuple[np.ndarray, np.ndarray]:
@@ -105,15 +105,6 @@ def test_small_grid_is_measured_whole(points):
     surface = Truth(loss=hills(1, points, points))
     surface.fill()
     assert surface.done.all()
-
-
-def test_curves_that_are_rows_of_their_own_are_not_mixed():
-    x = np.linspace(-1, 1, 51)
-    loss = np.exp(np.stack([x**2, np.sin(3 * x), 5 + x]))
-    surface = Truth(loss=loss)
-    filled = surface.fill(rows_apart=True)
-    np.testing.assert_allclose(filled.values["loss"], loss, rtol=0.005)
-    assert surface.done.sum() < 100
 
 
 def test_other_quantities_are_filled_in_with_the_deviation_that_was_seen():

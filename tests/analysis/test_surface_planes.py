@@ -173,6 +173,7 @@ def test_interpolated_values_are_told_and_near_the_true_ones(three, tmp_path, ca
     measured = int(rough.computed.sum())
     assert 36 < measured < 41**2 / 3
     assert rough.measured.all()
+    assert rough.computed[rough.centre], "the checkpoint's own loss is measured"
     assert 0 < rough.promised_error <= 0.02
     assert command(*arguments, "--exact", "--quiet") == 0
     exact = Surface.load(tmp_path / "s.h5")
