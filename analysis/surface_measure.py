@@ -259,8 +259,9 @@ def _measure(points: Points, store: SurfaceStore, tolerance: float, marks: Seque
                 measure([(int(j), int(i)) for j, i in np.argwhere(~store.done)], None)
                 store.finish({}, store.error, 0.0)
             else:
-                own = [np.argwhere((store.y[:, None] == mark.y) & (store.x == mark.x)) for mark in marks]
-                measure([(int(j), int(i)) for j, i in np.concatenate(own)], None)
+                for mark in marks:
+                    own = np.argwhere((store.y[:, None] == mark.y) & (store.x == mark.x))
+                    measure([(int(j), int(i)) for j, i in own], None)
                 filled = fill(store.values, measure, losses, tolerance)
                 store.finish(filled.values, filled.error, tolerance)
                 store.notes["spread"] = filled.spread
