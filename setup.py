@@ -23,6 +23,7 @@ setup(
         "numpy>=1.26",
         "scipy>=1.11",
         "matplotlib>=3.8",
+        "pillow>=10",
         "pyhessian>=0.1",
         "scikit-learn>=1.3",
         "h5py>=3.10",
@@ -30,7 +31,7 @@ setup(
         "rich>=13",
     ],
     extras_require={
-        "test": ["pytest>=8", "pytest-xdist>=3.5", "ruff>=0.9", "mypy>=1.14", "pillow>=10", "safetensors>=0.4"],
+        "test": ["pytest>=8", "pytest-xdist>=3.5", "ruff>=0.9", "mypy>=1.14", "safetensors>=0.4"],
         "safetensors": ["safetensors>=0.4"],
         "notebook": ["jupyterlab>=4", "jupytext>=1.16"],
     },
