@@ -107,10 +107,10 @@ class Batch:
     ) -> None:
         self.model, self._parts = model, local.parts
         self._statistics = BatchStatistics(model.module)
-        inputs = data.inputs[indices]
+        inputs, self._targets = data.stored(indices)
         if local.augment == "flip-crop":
             inputs = flip_crop(inputs, generator)
-        inputs, self._targets = data.prepare(inputs, model.dtype), data.targets[indices]
+        inputs = data.prepare(inputs, model.dtype)
         if local.parts.cutout:
             inputs = cutout(inputs, local.parts.cutout, generator)
         self._partners: Tensor | None = None
