@@ -17,7 +17,7 @@ from landscape.datasets import Dataset, load_dataset
 from landscape.errors import FedscapeError
 from landscape.files import load_torch, save_torch
 from landscape.models import build_model
-from landscape.partition import Partition, make_partition
+from landscape.partition import Partition, partition_dataset
 from landscape.version import versions
 
 FORMAT = "fedscape/1"
@@ -192,8 +192,7 @@ class Checkpoint:
         for file in run_files(self.path, "partition.npz"):
             if (found := Partition.load(file)).digest() == recipe["digest"]:
                 return found
-        labels = dataset.train.targets.cpu().numpy()
-        drawn = make_partition(recipe["spec"], labels, recipe["clients"], self.data["seed"])
+        drawn = partition_dataset(recipe["spec"], dataset, recipe["clients"], self.data["seed"])
         if drawn.digest() != recipe["digest"]:
             raise FedscapeError(
                 f"{self._where}: the partition drawn again is not the run's (other data or another NumPy): "

@@ -22,16 +22,24 @@ class Evaluator:
         dataset: training and test data.
         partition: which client holds which training sample.
         device, dtype: of the arithmetic.
+        test_partition: which client is tested on which test sample; on all of them, reweighted, unless given.
     """
 
     def __init__(
-        self, module: nn.Module, dataset: Dataset, partition: Partition, device: torch.device, dtype: torch.dtype
+        self,
+        module: nn.Module,
+        dataset: Dataset,
+        partition: Partition,
+        device: torch.device,
+        dtype: torch.dtype,
+        test_partition: Partition | None = None,
     ) -> None:
         self._test = Landscape(module, dataset.test, device=device, dtype=dtype)
         self._model = FlatModule(module, device, dtype)
         self._model.module.eval()
         self._dataset, self._classes = dataset, dataset.classes
-        self._clients = [torch.from_numpy(indices) for indices in partition.clients]
+        self._clients = _tensors(partition)
+        self._tested = _tensors(test_partition) if test_partition is not None else None
         self._statistics = BatchStatistics(self._model.module)
         self._of_test = BatchStatistics(self._test._flat.module)
 
@@ -55,29 +63,33 @@ class Evaluator:
     def by_client(self, w: Tensor, statistics: Tensor) -> dict[str, float]:
         """Mean and standard deviation over the clients of their accuracies.
 
-        On a client's own training data; and on the test data with the classes weighted by the client's label ratios,
-        which is what a test set drawn with those ratios gives on average.
+        On a client's own training data; and on its part of the test data.  Where these are not split, on all of them
+        with the classes weighted by the client's label ratios, which is what a part drawn with those ratios gives on
+        average.
         """
         self._model.load(w)
         self._statistics.load(statistics)
-        train, test = self._dataset.train, self._dataset.test
-        right = self._correct(train)
-        on_train = torch.stack([right[mine].mean() for mine in self._clients])
-        per_class = torch.zeros(self._classes, dtype=torch.float64)
-        targets = test.targets.cpu()
-        per_class.index_add_(0, targets, self._correct(test))
-        per_class /= torch.bincount(targets, minlength=self._classes).clamp_min(1)
-        labels = train.targets.cpu()
-        shares = torch.stack(
-            [torch.bincount(labels[mine], minlength=self._classes).double() / len(mine) for mine in self._clients]
-        )
-        on_test = shares @ per_class
+        on_train = _means(self._correct(self._dataset.train), self._clients)
+        right = self._correct(self._dataset.test)
+        on_test = _means(right, self._tested) if self._tested is not None else self._reweighted(right)
         return {
             "client_train_accuracy": on_train.mean().item(),
             "client_train_accuracy_deviation": on_train.std(correction=0).item(),
             "client_test_accuracy": on_test.mean().item(),
             "client_test_accuracy_deviation": on_test.std(correction=0).item(),
         }
+
+    def _reweighted(self, right: Tensor) -> Tensor:
+        """Σ_c q_ic · accuracy on class c, with client i's label ratios q_i, [clients]."""
+        per_class = torch.zeros(self._classes, dtype=torch.float64)
+        targets = self._dataset.test.targets.cpu()
+        per_class.index_add_(0, targets, right)
+        per_class /= torch.bincount(targets, minlength=self._classes).clamp_min(1)
+        labels = self._dataset.train.targets.cpu()
+        shares = torch.stack(
+            [torch.bincount(labels[mine], minlength=self._classes).double() / len(mine) for mine in self._clients]
+        )
+        return shares @ per_class
 
     @torch.no_grad()
     def _correct(self, data: Any) -> Tensor:
@@ -88,3 +100,12 @@ class Evaluator:
             outputs = model.module(data.prepare(inputs.to(model.device), model.dtype))
             found.append((outputs.argmax(dim=1).cpu() == targets.cpu()).double())
         return torch.cat(found)
+
+
+def _tensors(partition: Partition) -> list[Tensor]:
+    return [torch.from_numpy(indices) for indices in partition.clients]
+
+
+def _means(values: Tensor, parts: list[Tensor]) -> Tensor:
+    """The mean of the values at each part's positions, [parts]."""
+    return torch.stack([values[mine].mean() for mine in parts])

@@ -17,8 +17,9 @@ from landscape.checkpoint import Checkpoint
 from landscape.datasets import Dataset, load_dataset
 from landscape.devices import resolve_device, resolve_dtype
 from landscape.flat import FlatModule
+from landscape.matching import matching_partition
 from landscape.models import build_model
-from landscape.partition import Partition, make_partition
+from landscape.partition import Partition, partition_dataset
 from landscape.progress import Progress
 from trainers.algorithm import Algorithm
 from trainers.algorithms import algorithm_name
@@ -97,15 +98,15 @@ class _Training:
         self.algorithm, self.settings, self.parts, self.directory = algorithm, settings, parts, directory
         device, dtype = resolve_device(settings.device), resolve_dtype(settings.dtype)
         self.dataset: Dataset = load_dataset(settings.data, settings.folder)
-        labels = self.dataset.train.targets.numpy()
-        self.partition: Partition = make_partition(settings.partition, labels, settings.clients, settings.seed)
+        self.partition: Partition = partition_dataset(settings.partition, self.dataset, settings.clients, settings.seed)
+        self.test_partition = self._split_test()
         self.model_kwargs: dict[str, Any] = {
             "input_shape": list(self.dataset.input_shape),
             "classes": self.dataset.classes,
         }
         module = build_model(settings.model, seed=settings.seed, **self.model_kwargs)
         self._check_man(module, dtype)
-        self.evaluator = Evaluator(module, self.dataset, self.partition, device, dtype)
+        self.evaluator = Evaluator(module, self.dataset, self.partition, device, dtype, self.test_partition)
         self.model = FlatModule(module, device, dtype)
         self.statistics = BatchStatistics(self.model.module)
         local = LocalWork(
@@ -137,6 +138,12 @@ class _Training:
             "digest": self.partition.digest(),
         }
 
+    def _split_test(self) -> Partition | None:
+        if not self.settings.client_accuracy or self.settings.client_test != "split":
+            return None
+        labels, others = (data.targets.numpy() for data in (self.dataset.train, self.dataset.test))
+        return matching_partition(self.partition, labels, others, self.settings.seed)
+
     def _check_man(self, module: torch.nn.Module, dtype: torch.dtype) -> None:
         """Refuse MAN on a model without activations before the first round, not in it."""
         if self.parts.man is not None:
@@ -152,6 +159,8 @@ class _Training:
         state = self.directory.open(self.algorithm, settings, self.parts, resume=resume)
         if progress and federation.store.peak_memory:
             print(federation.store.describe(), file=sys.stderr)
+        if self.test_partition is not None:
+            self.directory.save_test_partition(self.test_partition)
         if state is None:
             self.directory.save_partition(self.partition)
             initial = self.checkpoint(federation.model, self.evaluate(federation.model, clients=False))
