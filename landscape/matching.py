@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from landscape.errors import FedscapeError
-from landscape.partition import Partition
+from landscape.partition import Partition, is_labels
 from landscape.randomness import numpy_generator
 
 
@@ -24,8 +24,11 @@ def matching_partition(partition: Partition, labels: np.ndarray, others: np.ndar
         seed: the same seed gives the same division.
 
     Raises:
-        FedscapeError: a class that the other samples lack, or so few of them that a client has none.
+        FedscapeError: targets that are no classes, a class that the other samples lack, or so few of them that a client
+            has none.
     """
+    if not (is_labels(labels) and is_labels(others)):
+        raise FedscapeError("test data are split by one class a sample, these have targets of another kind")
     classes = int(max(labels.max(), others.max())) + 1
     counts = partition.label_counts(labels, classes)
     available, wanted = np.bincount(others, minlength=classes), counts.sum(axis=0)

@@ -128,6 +128,11 @@ def partition_dataset(spec: str, dataset: Dataset, clients: int, seed: int) -> P
     return make_partition(spec, dataset.train.targets.cpu().numpy(), clients, seed, **arrays)
 
 
+def is_labels(targets: np.ndarray) -> bool:
+    """Whether targets are one class a sample."""
+    return targets.ndim == 1 and targets.dtype.kind in "iu"
+
+
 def _sizes(samples: int, clients: int, deviation: float, seed: int) -> np.ndarray:
     if not deviation:
         return samplers.equal_sizes(samples, clients)
@@ -140,7 +145,7 @@ def _divided(
 ) -> list[np.ndarray]:
     if asked.name == "iid" and not asked.replacement:
         return samplers.iid(labels, sizes, random)
-    if labels.ndim != 1 or labels.dtype.kind not in "iu":
+    if not is_labels(labels):
         raise FedscapeError(
             f"the partition '{asked.name}' needs one class a sample, these data have targets of another kind: "
             "give iid or natural"

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from landscape.partition import Partition
+from landscape.partition import Partition, is_labels
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ def partition_statistics(partition: Partition, targets: np.ndarray, classes: int
         "size_max": int(sizes.max()),
         "size_variation": float(sizes.std() / sizes.mean()),
     }
-    if targets.ndim != 1:
+    if not is_labels(targets):
         return PartitionStatistics(**size)
     counts = partition.label_counts(targets, classes)
     held = (counts > 0).sum(axis=1)

@@ -14,7 +14,7 @@ import tyro
 from landscape.command import parse
 from landscape.datasets import load_dataset
 from landscape.files import write_json
-from landscape.partition import Partition, partition_dataset
+from landscape.partition import Partition, is_labels, partition_dataset
 from landscape.partition_statistics import PartitionStatistics, partition_statistics
 from landscape.table import Table
 from trainers.report import Cell
@@ -95,7 +95,7 @@ def _draw(out: Path, data: str, partitions: dict[str, Partition], targets: np.nd
     from landscape.pictures import save_figure  # Matplotlib takes a second to import
     from trainers.partition_plots import plot_partitions
 
-    labelled = targets.ndim == 1
+    labelled = is_labels(targets)
     counts = [p.label_counts(targets, classes) if labelled else p.sizes[:, None] for p in partitions.values()]
     available = np.bincount(targets, minlength=classes) if labelled else np.empty(0)
     titles = [f"{spec}: {data}, {len(p)} clients" for spec, p in partitions.items()]

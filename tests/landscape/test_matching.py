@@ -48,6 +48,9 @@ def test_the_seed_decides():
 
 
 def test_what_cannot_be_split_is_refused():
+    maps = np.zeros((6, 2, 2), dtype=np.uint8)
+    with pytest.raises(FedscapeError, match="test data are split by one class a sample"):
+        matching_partition(make_partition("iid", maps, 2, 0), maps, maps, 0)
     partition = make_partition("dirichlet:0.3", TRAIN, 20, 0)
     with pytest.raises(FedscapeError, match="the test data have no samples of class 7"):
         matching_partition(partition, TRAIN, TEST[TEST != 7], 0)

@@ -26,8 +26,8 @@ def test_one_class_a_client_is_as_far_as_can_be():
     assert (statistics.distance_mean, statistics.distance_max, statistics.classes_max) == pytest.approx((0.9, 0.9, 1))
 
 
-def test_maps_have_sizes_only():
-    maps = np.zeros((6, 2, 2), dtype=np.uint8)
-    found = partition_statistics(make_partition("iid", maps, 4, 0), maps, 3)
-    assert (found.size_min, found.size_max, found.used) == (1, 2, 6)
-    assert found.classes_mean is found.distance_mean is found.class_deviation is None
+def test_maps_and_numbers_have_sizes_only():
+    for targets in (np.zeros((6, 2, 2), dtype=np.uint8), np.zeros(6)):
+        found = partition_statistics(make_partition("iid", targets, 4, 0), targets, 3)
+        assert (found.size_min, found.size_max, found.used) == (1, 2, 6)
+        assert found.classes_mean is found.distance_mean is found.class_deviation is None
