@@ -32,6 +32,7 @@ setup(
     ],
     extras_require={
         "test": ["pytest>=8", "pytest-xdist>=3.5", "ruff>=0.9", "mypy>=1.14", "safetensors>=0.4"],
+        "data": ["torchvision>=0.21", "datasets>=2.14", "pillow>=10"],
         "safetensors": ["safetensors>=0.4"],
         "notebook": ["jupyterlab>=4", "jupytext>=1.16"],
     },

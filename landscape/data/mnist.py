@@ -55,7 +55,7 @@ def fashion_mnist(data_dir: Path | None) -> Dataset:
 
 
 def _emnist(name: str, data_dir: Path | None, percent: int) -> Dataset:
-    folder = source_folder("emnist", data_dir)
+    folder = source_folder(name, data_dir)
     if not any(folder.glob("emnist-byclass-train-images-*")) and (folder / "gzip").is_dir():
         folder = folder / "gzip"  # as NIST's archive unpacks
     parts = []

@@ -118,7 +118,8 @@ def _corrupted(folder: str, record: int, md5: str, files: dict[str, str]) -> Sou
     url = f"https://zenodo.org/records/{record}/files/{folder}.tar"
     return Source(
         folder,
-        "labels.npy and a .npy for each of the 19 corruptions",
+        "labels.npy and a .npy for each of the 19 corruptions (gaussian_noise.npy, ...: uint8 [50000, 32, 32, 3], the "
+        "10,000 test images at severity 1, then at 2 to 5)",
         (Archive(url, f"md5:{md5}"),),
         files={f"{name}.npy": f"md5:{value}" for name, value in files.items()},
     )
@@ -265,7 +266,7 @@ SOURCES: dict[str, Source] = {
         "idda",
         "IDDAsmall/DOMAIN/{RGB/*.jpg,Semantic/*.png}; with clients/{train,test}/*.json of FedDrive its clients, "
         "else one a domain, and domains T07_* (country) are the test set",
-        by_hand="ask for IDDA V3 at https://idda-dataset.github.io and unpack it there",
+        by_hand="from its authors, who send IDDA V3 to who asks at https://idda-dataset.github.io, and unpack it there",
     ),
 }
 
@@ -280,7 +281,7 @@ def source_folder(name: str, data_dir: Path | None) -> Path:
     if data_dir is None:
         raise FedscapeError(
             f"{name} is read from disk: give --data-dir DIR, the folder that holds {source.folder}/ "
-            f"({PROGRAM} fetch {name} --data-dir DIR puts it there)"
+            f"(`{PROGRAM} list` says more)"
         )
     inner = Path(source.folder)
     candidates = [data_dir / inner]
