@@ -99,9 +99,9 @@ def dirichlet_hsu(
     Without replacement clients are filled one after another, and one whose class is used up draws new ratios over
     the classes that are left for the rest of its samples.  Every sample is used once.
 
-    The code of Caldarola et al., ECCV 2022, ships splits of this kind and not the rule that made them.  Classes a client
-    (100 clients of 500 samples) here / there: 1.3 / 1.3 at α = 0.05 of 10 classes, 4.9 / 5.1 at 0.5 of 100, 3.2 / 3.6 at
-    0.5 of 10; rescaling the old ratios, the other plain rule, gives 3.8 of 100.
+    The code of Caldarola et al., ECCV 2022, ships splits of this kind and not the rule that made them.  Classes a
+    client (100 clients of 500 samples) here / there: 1.3 / 1.3 at α = 0.05 of 10 classes, 4.9 / 5.1 at 0.5 of 100,
+    3.2 / 3.6 at 0.5 of 10; rescaling the old ratios, the other plain rule, gives 3.8 of 100.
 
     α = 0 is one class a client: without replacement as :func:`pathological` deals it, with it a class drawn by p.
     """
