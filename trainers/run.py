@@ -14,7 +14,7 @@ from torch import Tensor
 
 from landscape.batchnorm import BatchStatistics
 from landscape.checkpoint import Checkpoint
-from landscape.datasets import Dataset, load_dataset
+from landscape.datasets import Dataset, load_dataset, recorded_name
 from landscape.devices import resolve_device, resolve_dtype
 from landscape.flat import FlatModule
 from landscape.matching import matching_partition
@@ -122,7 +122,7 @@ class _Training:
             settings.batchnorm,
             parts,
         )
-        executor = SequentialExecutor(self.model, self.dataset.train.to(device), self.partition, algorithm, local)
+        executor = SequentialExecutor(self.model, self.dataset.train.placed(device), self.partition, algorithm, local)
         self.federation = Federation(
             algorithm,
             executor,
@@ -267,7 +267,7 @@ class _Training:
         return Checkpoint(
             model={"name": settings.model, "kwargs": self.model_kwargs},
             data={
-                "name": str(Path(settings.data).resolve()) if settings.data.endswith(".npz") else settings.data,
+                "name": recorded_name(settings.data),
                 "kwargs": data_kwargs,
                 "partition": self.partition_recipe,
                 "seed": settings.seed,

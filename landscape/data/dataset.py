@@ -159,8 +159,18 @@ def chunks(array: np.ndarray, values: int = 1 << 24) -> Iterator[np.ndarray]:
 
 def channel_statistics(x: np.ndarray) -> tuple[list[float], list[float]]:
     """Mean and standard deviation of each channel of [n, C, ...], in float64; the deviation at least 1e-8."""
-    axes, shape = (0, *range(2, x.ndim)), (-1, *[1] * (x.ndim - 2))
-    count = x.size // x.shape[1]
-    mean = sum(chunk.sum(axis=axes, dtype=np.float64) for chunk in chunks(x)) / count
-    square = sum(np.square(chunk - mean.reshape(shape)).sum(axis=axes) for chunk in chunks(x, 1 << 21))
-    return mean.tolist(), np.maximum(np.sqrt(square / count), 1e-8).tolist()
+    channels = x.shape[1]
+    if x.dtype == np.uint8:  # by how often each value occurs, which is several times as fast
+        values = np.arange(256.0)
+        counts = np.zeros((channels, 256))
+        for chunk in chunks(x):
+            counts += [np.bincount(chunk[:, c].reshape(-1), minlength=256) for c in range(channels)]
+        shares = counts / counts.sum(1, keepdims=True)
+        mean = shares @ values
+        square = (shares * np.square(values - mean[:, None])).sum(1)
+    else:
+        axes, shape = (0, *range(2, x.ndim)), (-1, *[1] * (x.ndim - 2))
+        count = x.size // channels
+        mean = sum(chunk.sum(axis=axes, dtype=np.float64) for chunk in chunks(x)) / count
+        square = sum(np.square(chunk - mean.reshape(shape)).sum(axis=axes) for chunk in chunks(x, 1 << 21)) / count
+    return mean.tolist(), np.maximum(np.sqrt(square), 1e-8).tolist()

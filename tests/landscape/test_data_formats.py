@@ -481,11 +481,12 @@ class TestMapped:
             with pytest.raises(FedscapeError, match=reason):
                 load_dataset("emnist", tmp_path)
 
-    def test_statistics_in_chunks_are_those_of_the_whole(self):
-        x = write.draw(70, 3, 200, 200)
+    @pytest.mark.parametrize("kind", [np.uint8, np.float32])
+    def test_statistics_in_chunks_are_those_of_the_whole(self, kind):
+        x = write.draw(70, 3, 200, 200).astype(kind)
         mean, std = channel_statistics(x)
-        assert np.allclose(mean, x.mean((0, 2, 3)), rtol=1e-12)
-        assert np.allclose(std, x.std((0, 2, 3)), rtol=1e-12)
+        assert np.allclose(mean, x.mean((0, 2, 3), dtype=np.float64), rtol=1e-12)
+        assert np.allclose(std, x.std((0, 2, 3), dtype=np.float64), rtol=1e-12)
 
 
 class TestStructure:
