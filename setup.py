@@ -39,6 +39,7 @@ setup(
     entry_points={
         "console_scripts": [
             "fedscape-train=trainers.__main__:command_line",
+            "fedscape-corruptions=analysis.corruptions:command_line",
             "fedscape-hessian=analysis.hessian:command_line",
             "fedscape-surface=analysis.surface:command_line",
             "fedscape-figures=figures.__main__:command_line",
