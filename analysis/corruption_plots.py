@@ -15,7 +15,7 @@ from analysis.spectrum_plots import COLOURS, DASHES, MARKERS
 def plot_corruptions(found: Robustness) -> Figure:
     """Each corruption at the highest severity (flat-minima, fig. 6); the mean over the corruptions by severity."""
     panels = 2 if len(found.severities) > 1 else 1
-    width = max(4.5, 1.5 + 0.42 * (len(found.corruptions) + 2))
+    width = max(5.5, 1.5 + 0.42 * (len(found.corruptions) + 2))
     figure = Figure(figsize=(width + 4.2 * (panels - 1), 4.8), layout="constrained")
     axes = figure.subplots(1, panels, squeeze=False, sharey=True, width_ratios=[width, 3.6][:panels])[0]
     _draw_names(axes[0], found)
@@ -27,7 +27,7 @@ def plot_corruptions(found: Robustness) -> Figure:
     for ax in axes:
         ax.grid(alpha=0.3)
         ax.title.set_fontsize(10)
-    figure.suptitle(found.title, fontsize=11)
+    figure.suptitle(found.title.replace(", corruptions", "\ncorruptions"), fontsize=11)
     figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=4, fontsize=8)
     return figure
 

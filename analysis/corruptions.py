@@ -73,6 +73,10 @@ def measure_corruptions(
     if not levels or not set(levels) <= set(SEVERITIES):
         raise FedscapeError(f"the severities are {', '.join(map(str, severities)) or 'none'}: give some of 1 to 5")
     loaded, dataset, folder = _loaded(checkpoints, model, data, data_dir)
+    if dataset.task != "classification":
+        raise FedscapeError(
+            f"accuracy under corruption is of images of one class each, and {dataset.name} is of {dataset.task}"
+        )
     clean = dataset.test if samples is None else random_subset(dataset.test, samples)
     source: CorruptedImages = (
         GeneratedImages(dataset, clean, seed) if generate else PublishedImages(dataset, folder, samples)

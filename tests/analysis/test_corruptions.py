@@ -12,7 +12,7 @@ import analysis.corruptions
 from analysis.corrupted_images import GeneratedImages
 from analysis.corruptions import main, measure_corruptions
 from analysis.robustness import Robustness
-from landscape import Checkpoint, Dataset, FedscapeError, Samples, load_dataset, make_dataset
+from landscape import DATASETS, Checkpoint, Dataset, FedscapeError, Samples, load_dataset, make_dataset
 from landscape.command import run
 from landscape.corruptions import CORRUPTIONS, corrupt, generated
 from tests.analysis.bright import build
@@ -237,8 +237,13 @@ class TestPicture:
         assert legend.x0 >= 0
         assert legend.x1 <= figure.bbox.x1
 
-    def test_one_severity_is_one_panel(self):
-        assert len(made_up([[[0.8], [0.5]]]).plot().axes) == 1
+    def test_one_severity_is_one_panel_that_holds_its_title(self):
+        figure = made_up([[[0.8], [0.5]]]).plot()
+        assert len(figure.axes) == 1
+        figure.draw_without_rendering()
+        title = figure._suptitle.get_window_extent()
+        assert title.x0 >= 0
+        assert title.x1 <= figure.bbox.x1
 
 
 class TestCommand:
@@ -347,6 +352,15 @@ class TestCommand:
         line = [files[0], str(tmp_path / "digits.pt"), "--generate", "--out", str(tmp_path / "out"), "--quiet"]
         assert run(lambda: main(line)) == 2
         assert "of different data (cifar10, digits)" in capsys.readouterr().err
+
+    def test_images_without_a_class_are_refused(self, monkeypatch):
+        def scenes(folder):
+            x, y = np.ones((2, 3, 8, 8), np.uint8), np.zeros((2, 8, 8), np.uint8)
+            return make_dataset("scenes", (x, y), (x, y), classes=10, task="segmentation")
+
+        monkeypatch.setitem(DATASETS._table, "scenes", scenes)
+        with pytest.raises(FedscapeError, match="of one class each, and scenes is of segmentation"):
+            measure_corruptions([checkpoint(data={"name": "scenes", "kwargs": {}})], generate=True)
 
     def test_out_is_needed(self, files, capsys):
         assert run(lambda: main(files)) == 2
