@@ -120,9 +120,10 @@ def _summary(name: str, result: Run, rounds: int) -> str:
     if not result.metrics:
         return f"initial model of {name}: {result.checkpoint}"
     last = result.metrics[-1]
+    miou = f", test mIoU {last['test_miou']:.2%}" if "test_miou" in last else ""
     return (
         f"{name}, {last['round']} rounds: train loss {last['train_loss']:.4f}, test loss {last['test_loss']:.4f}, "
-        f"test accuracy {last['test_accuracy']:.2%}\ncheckpoint: {result.checkpoint}"
+        f"test accuracy {last['test_accuracy']:.2%}{miou}\ncheckpoint: {result.checkpoint}"
     )
 
 

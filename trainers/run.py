@@ -21,6 +21,7 @@ from landscape.matching import matching_partition
 from landscape.models import build_model
 from landscape.partition import Partition, partition_dataset
 from landscape.progress import Progress
+from landscape.tasks import require_outputs
 from trainers.algorithm import Algorithm
 from trainers.algorithms import algorithm_name
 from trainers.directory import RunDirectory
@@ -105,6 +106,7 @@ class _Training:
             "classes": self.dataset.classes,
         }
         module = build_model(settings.model, seed=settings.seed, **self.model_kwargs)
+        require_outputs(module, self.dataset.task, self.dataset.classes, self.dataset.train)
         self._check_man(module, dtype)
         self.evaluator = Evaluator(module, self.dataset, self.partition, device, dtype, self.test_partition)
         self.model = FlatModule(module, device, dtype)
@@ -121,6 +123,7 @@ class _Training:
             settings.clip_at,
             settings.batchnorm,
             parts,
+            self.dataset.task,
         )
         executor = SequentialExecutor(self.model, self.dataset.train.placed(device), self.partition, algorithm, local)
         self.federation = Federation(
@@ -203,7 +206,7 @@ class _Training:
                     federation.settle()
                     last_save = time.perf_counter()
                     cost = last_save - before
-                shown = {name: value for name, value in scores.items() if name in ("test_loss", "test_accuracy")}
+                shown = {name: scores[name] for name in ("test_loss", "test_accuracy", "test_miou") if name in scores}
                 bar.update(number, loss=record["train_loss"], **shown)
         status: Status = "diverged" if reason else "finished"
         self.directory.save_result({"status": status, "round": federation.round, "reason": reason})
@@ -271,6 +274,7 @@ class _Training:
                 "kwargs": data_kwargs,
                 "partition": self.partition_recipe,
                 "seed": settings.seed,
+                "task": self.dataset.task,
             },
             algorithm={
                 "name": algorithm_name(self.algorithm),

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
 import numpy as np
 import torch
@@ -14,13 +13,10 @@ from torch import Tensor
 from landscape.errors import FedscapeError
 from landscape.registry import Registry
 from landscape.samples import Samples
+from landscape.tasks import IGNORED, Task
 
-Task = Literal["classification", "segmentation"]
 Arrays = tuple[np.ndarray, np.ndarray]
 """Inputs [n, ...] and targets [n, ...]."""
-
-IGNORED = 255
-"""The target of a pixel that counts in no loss and no score."""
 
 
 @dataclass(frozen=True)

@@ -10,13 +10,14 @@ from pathlib import Path, PurePosixPath
 
 import numpy as np
 
-from landscape.data.dataset import DATASETS, IGNORED, Dataset, make_dataset
+from landscape.data.dataset import DATASETS, Dataset, make_dataset
 from landscape.data.images import Size, read_images, read_maps
 from landscape.data.landmarks import MEAN, STD
 from landscape.data.leaf import read_leaf
 from landscape.data.sources import source_folder
 from landscape.data.tables import client_ids
 from landscape.errors import FedscapeError
+from landscape.tasks import IGNORED
 
 CLASSES = (
     "road", "sidewalk", "building", "wall", "fence", "pole", "traffic light", "traffic sign", "vegetation", "terrain",

@@ -7,11 +7,12 @@ from pathlib import Path
 
 import numpy as np
 
-from landscape.data.dataset import IGNORED, Dataset, chunks, make_dataset
+from landscape.data.dataset import Dataset, chunks, make_dataset
 from landscape.data.digits import every_fifth
 from landscape.data.images import SUFFIXES, open_image, read_images
 from landscape.errors import FedscapeError
 from landscape.readers import read_npz
+from landscape.tasks import IGNORED
 
 FOLDER = "folder:"
 
