@@ -81,7 +81,7 @@ class Samples:
         return replace(host, place=place)
 
     def placed(self, place: torch.device, stream: bool | None = None) -> Samples:
-        """The same samples on a device; streamed to it if asked for, or where they would take half of its free memory."""
+        """The same samples on a device; streamed to it if asked for, or where they take half of its free memory."""
         if stream is None:
             stream = place.type == "cuda" and self.device.type == "cpu" and self.nbytes > free_memory(place) // 2
         return self.streamed(place) if stream else self.to(place)

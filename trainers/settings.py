@@ -31,7 +31,7 @@ class Settings:
     data_dir: str = ""
     """folder that holds the data set's own folder (cifar-10-batches-py, ...); digits and .npz need none"""
     model: str = "digits_mlp"
-    """network: digits_mlp, digits_cnn, lenet_fed, resnet18_gn, or package.module:callable"""
+    """network: digits_mlp, lenet_fed, resnet18_gn, ... (the README has the table), or package.module:callable"""
     partition: str = "dirichlet:0.1"
     """which client holds which sample: iid, dirichlet:ALPHA (FedDyn's parameter for each class), dirichlet-hsu:ALPHA
     (Hsu's total concentration; 0: one class a client), pathological:CLASSES, pam[:ALPHA:BETA] (superclasses, then

@@ -108,6 +108,18 @@ def test_accuracy_and_miou_are_of_the_pixels_of_all_images(size):
     assert landscape().mean_iou() == pytest.approx(found.mean_iou, rel=1e-15)
 
 
+@pytest.mark.parametrize("world", [2, 3, 9])
+def test_ranks_sums_are_those_of_one_even_where_some_have_no_images(world, monkeypatch):
+    sums = []
+    monkeypatch.setattr("landscape.samples.sum_over_ranks", lambda total: sums.append(total) or total)
+    landscape().evaluate()
+    for rank in range(world):
+        monkeypatch.setattr("landscape.samples.rank_and_world", lambda rank=rank: (rank, world))
+        landscape().evaluate()
+    whole, *parts = sums
+    torch.testing.assert_close(torch.stack(parts).sum(0), whole, rtol=1e-12, atol=0)
+
+
 def test_miou_by_hand_is_over_the_classes_that_occur():
     outputs = nn.functional.one_hot(torch.tensor([[[0, 0, 1, 2]]]), 4).permute(0, 3, 1, 2).float()
     targets = torch.tensor([[[0, 1, 1, IGNORED]]])
