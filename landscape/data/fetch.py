@@ -15,7 +15,7 @@ from landscape.data.digits import every_fifth
 from landscape.data.sources import SOURCES, Archive
 from landscape.data.tables import client_ids
 from landscape.errors import FedscapeError
-from landscape.files import atomic_write, make_directory
+from landscape.files import atomic_write, make_directory, write_text
 from landscape.registry import unknown_name
 
 _UNPACKED = (".zip", ".tar", ".tar.gz", ".tar.bz2")
@@ -24,8 +24,8 @@ _UNPACKED = (".zip", ".tar", ".tar.gz", ".tar.bz2")
 def fetch(name: str, data_dir: Path) -> Path:
     """Download a data set into ``data_dir`` in the layout it is read in; its folder.
 
-    What is there is left alone.  Archives are checked against their published checksums before they are unpacked, and
-    appear whole or not at all.
+    Archives are checked against their published checksums before they are unpacked.  Files that are there are left
+    alone, and an archive that was unpacked whole is not downloaded again.
 
     Raises:
         FedscapeError: no such data set, it cannot be downloaded by a program, torchvision or ``datasets`` is missing,
@@ -55,7 +55,8 @@ def _download(archive: Archive, data_dir: Path) -> None:
             f"downloading needs a torchvision that fits this torch (pip install 'fedscape[data]'): {_line(error)}"
         ) from error
     target, file = make_directory(data_dir / archive.into), archive.url.rpartition("/")[2]
-    if not file.endswith(_UNPACKED) and (target / file).exists() and matches(target / file, archive.checksum):
+    done = target / f".{file}.unpacked"
+    if done.exists() or ((target / file).exists() and matches(target / file, archive.checksum)):
         return
     with tempfile.TemporaryDirectory(prefix=".fetch-", dir=target) as temporary:
         contents = make_directory(Path(temporary) / "contents")
@@ -72,11 +73,15 @@ def _download(archive: Archive, data_dir: Path) -> None:
                 utils.extract_archive(str(Path(temporary) / file), str(contents))
             else:
                 shutil.move(Path(temporary) / file, contents)
-            for entry in contents.iterdir():
-                if not (target / entry.name).exists():
-                    os.replace(entry, target / entry.name)
+            for path in (path for path in contents.rglob("*") if path.is_file()):
+                place = target / path.relative_to(contents)
+                if not place.exists():
+                    place.parent.mkdir(parents=True, exist_ok=True)
+                    os.replace(path, place)
         except OSError as error:
             raise FedscapeError(f"cannot write {target}: {error.strerror or error}") from error
+    if file.endswith(_UNPACKED):
+        write_text(done, f"{archive.url} {archive.checksum}\n")
 
 
 def _femnist(hub: str, path: Path) -> None:

@@ -124,9 +124,21 @@ def _array(
         _fill(array, files, read)
         return array
     kept = _cache(home) / f"{_key(files, home, recipe)}.npy"
-    if not kept.exists():
+    if (found := _kept(kept, full)) is None:
         _keep(kept, full, files, read)
-    return np.load(kept, mmap_mode="c" if kept.stat().st_size >= LARGE else None)
+        found = _kept(kept, full)
+    if found is None:
+        raise FedscapeError(f"{kept}, where decoded images are kept, cannot be read back")
+    return found
+
+
+def _kept(path: Path, shape: tuple[int, ...]) -> np.ndarray | None:
+    """What was kept; ``None`` where there is nothing, or something else or damaged."""
+    try:
+        array = np.load(path, mmap_mode="c" if path.stat().st_size >= LARGE else None)
+    except (OSError, ValueError, EOFError):
+        return None
+    return array if array.shape == shape and array.dtype == np.uint8 else None
 
 
 def _fill(array: np.ndarray, files: Sequence[Path], read: Callable[[Path], np.ndarray]) -> None:

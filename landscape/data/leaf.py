@@ -35,6 +35,7 @@ def _load(file: Path) -> dict[str, Any]:
         record = json.loads(file.read_bytes())
         users, counts = record["users"], record["num_samples"]
         sound = isinstance(record["user_data"], dict) and len(users) == len(counts) > 0
+        sound = sound and all(isinstance(user, str) for user in users)
     except OSError as error:
         raise FedscapeError(f"cannot read {file}: {error.strerror}") from error
     except (ValueError, KeyError, TypeError, RecursionError) as error:

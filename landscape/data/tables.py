@@ -31,7 +31,10 @@ def read_csv(path: Path, columns: Sequence[str]) -> list[tuple[str, ...]]:
     Raises:
         FedscapeError: it cannot be read, lacks a column, or a row lacks a value.
     """
-    header, *rows = list(csv.reader(read_lines(path))) or [[]]
+    try:
+        header, *rows = list(csv.reader(read_lines(path))) or [[]]
+    except csv.Error as error:
+        raise FedscapeError(f"{path} is no table of comma-separated values: {error}") from error
     missing = [name for name in columns if name not in header]
     if missing:
         raise FedscapeError(f"{path} lacks the column {', '.join(missing)}: its columns are {', '.join(header)}")
@@ -50,7 +53,7 @@ def numbers(path: Path, values: Sequence[str], what: str) -> np.ndarray:
     """
     try:
         return np.array([int(value) for value in values], dtype=np.int64)
-    except ValueError as error:
+    except (ValueError, OverflowError) as error:
         raise FedscapeError(f"{path}: a {what} is no whole number: {error}") from error
 
 

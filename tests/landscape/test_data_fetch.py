@@ -62,10 +62,20 @@ def test_a_data_set_is_downloaded_checked_unpacked_and_read(internet, monkeypatc
     assert run(lambda: main(["fetch", "cifar10", "--data-dir", str(data)])) == 0
     assert f"cifar10 is in {data / 'cifar-10-batches-py'}" in capsys.readouterr().out
     assert np.array_equal(stored(load_dataset("cifar10", data)), images)
-    assert [path.name for path in data.iterdir()] == ["cifar-10-batches-py"]
-    (data / "cifar-10-batches-py" / "mine.txt").write_text("stays")
-    fetch("cifar10", data)
-    assert (data / "cifar-10-batches-py" / "mine.txt").exists()
+    assert sorted(path.name for path in data.iterdir()) == [".cifar10.tar.gz.unpacked", "cifar-10-batches-py"]
+    internet.clear()
+    fetch("cifar10", data)  # not downloaded again
+
+
+def test_files_that_are_there_stay_and_the_missing_ones_come(internet, monkeypatch, tmp_path):
+    write_cifar10(tmp_path / "theirs")
+    publish(monkeypatch, internet, tmp_path, "cifar10", tmp_path / "theirs" / "cifar-10-batches-py")
+    folder = tmp_path / "mine" / "cifar-10-batches-py"
+    folder.mkdir(parents=True)
+    (folder / "test_batch").write_text("mine")
+    fetch("cifar10", tmp_path / "mine")
+    assert (folder / "test_batch").read_text() == "mine"
+    assert len(list(folder.iterdir())) == 6
 
 
 def test_another_archive_than_the_published_one_is_refused_and_nothing_is_kept(internet, monkeypatch, tmp_path):

@@ -218,6 +218,9 @@ class TestTinyImagenet:
         with monkeypatch.context() as patch:
             patch.setattr(landscape.data.images, "_fill", lambda *_: pytest.fail("decoded again"))
             assert torch.equal(load_dataset("tiny_imagenet", tmp_path).train.inputs, plain.train.inputs)
+        for file in kept:
+            file.write_bytes(file.read_bytes()[:-100])
+        assert torch.equal(load_dataset("tiny_imagenet", tmp_path).train.inputs, plain.train.inputs)
         file = tmp_path / "tiny-imagenet-200/train/n01443537/images/n01443537_1.JPEG"
         write.save_image(file, np.full((64, 64, 3), 99, np.uint8))
         assert load_dataset("tiny_imagenet", tmp_path).train.inputs[1, 0, 5, 5] == 99
@@ -241,6 +244,7 @@ class TestFemnist:
             ("", "is not a file of LEAF's form or is damaged"),
             ('{"users": ["a"]', "is not a file of LEAF's form or is damaged"),
             ("[1, 2]", "is not a file of LEAF's form or is damaged"),
+            ('{"users": [[1]], "num_samples": [1], "user_data": {}}', "it needs users, num_samples and user_data"),
             ('{"users": [], "num_samples": [], "user_data": {}}', "it needs users, num_samples and user_data"),
             ('{"users": ["a"], "num_samples": [2], "user_data": {"a": {"x": [[0]], "y": [1]}}}', "not the 2 samples"),
             ('{"users": ["a"], "num_samples": [0], "user_data": {}}', "not the 0 samples"),
@@ -276,6 +280,7 @@ class TestLandmarks:
             ("user_id,image_id\n1,aaa0\n", "lacks the column class: its columns are user_id, image_id"),
             ("user_id,image_id,class\n1,aaa0\n", "has 2 values in line 2, its header has 3"),
             ("user_id,image_id,class\n1,aaa0,x\n", "a class is no whole number"),
+            (f"user_id,image_id,class\n1,aaa0,{10**30}\n", "a class is no whole number"),
             ("user_id,image_id,class\n1,aaa0,2028\n", "training labels must be one number from 0 to 2027"),
             ("user_id,image_id,class\n1,eee4,1\n", r"there is no file .*eee4\.jpg"),
             ("user_id,image_id,class\n1,../aaa0,1\n", "is no image id of Google Landmarks"),
