@@ -302,7 +302,8 @@ def _rise(landscape: Landscape, w: Tensor, loss: float, scale: Tensor, rho: floa
 
 
 def _unit(v: Tensor) -> Tensor:
-    return v / v.norm().clamp_min(torch.finfo(v.dtype).tiny)
+    norm = torch.linalg.vector_norm(v, dtype=torch.float64)  # float32 has none for a gradient of 1e-25
+    return (v / norm).to(v) if norm else v
 
 
 def _into_ball(u: Tensor, rho: float) -> Tensor:

@@ -8,7 +8,14 @@ import torch
 from scipy.optimize import brentq
 from torch import nn
 
-from analysis.sharpness import adaptive_sharpness, average_sharpness, gradient_noise, m_sharpness, sam_sharpness
+from analysis.sharpness import (
+    _unit,
+    adaptive_sharpness,
+    average_sharpness,
+    gradient_noise,
+    m_sharpness,
+    sam_sharpness,
+)
 from landscape import FedscapeError, Landscape
 from landscape.activations import MAN
 from landscape.randomness import torch_generator
@@ -333,3 +340,11 @@ def test_the_landscape_stays_where_it_was_and_another_point_is_measured_where_as
 def test_what_makes_no_sense_is_refused_in_a_sentence(call, sentence):
     with pytest.raises(FedscapeError, match=sentence):
         call(small_landscape())
+
+
+@pytest.mark.parametrize("scale", [1e-25, 1e-12, 1.0])
+def test_a_step_uphill_has_the_radius_however_small_the_gradient(scale):
+    """In float32 the squares of 1e-25 are 0, and so was their sum's root."""
+    v = torch.tensor([3.0, -4.0]) * scale
+    torch.testing.assert_close(_unit(v), torch.tensor([0.6, -0.8]))
+    assert not _unit(torch.zeros(2)).any()

@@ -17,7 +17,7 @@ class AdaBest(Algorithm):
     Client: w ← w − η (g − h_i); then h_i ← h_i/(t − t_i) + μ(w^t − w_i), t_i the last round in which i took part.
     Server: w̄ = ‹w_i›; h = β(w̄_prev − w̄); w ← w̄ − h, w̄_prev = w^0 before the first round.
     h_i is 0 before the first time, so t_i is of no matter then.  The plain form, without steps: the authors' fedsim
-    multiplies μ by the client's local steps over their mean number, which is the same where clients are equal.
+    multiplies μ by E B̄/n_i (epochs, mean size of a batch, samples of the client), 1 over the steps of an epoch.
     Traffic per sampled client: one model down, one up.
     """
 
