@@ -24,6 +24,7 @@ setup(
         "numpy>=1.26",
         "scipy>=1.11",
         "matplotlib>=3.8",
+        "pillow>=10",
         "pyhessian>=0.1",
         "scikit-learn>=1.3",
         "h5py>=3.10",
@@ -31,15 +32,8 @@ setup(
         "rich>=13",
     ],
     extras_require={
-        "test": [
-            "pytest>=8",
-            "pytest-xdist>=3.5",
-            "ruff>=0.9",
-            "mypy>=1.14",
-            "pillow>=10",
-            "safetensors>=0.4",
-            "plotly>=6",
-        ],
+        "test": ["pytest>=8", "pytest-xdist>=3.5", "ruff>=0.9", "mypy>=1.14", "safetensors>=0.4", "plotly>=6"],
+        "data": ["torchvision>=0.21", "datasets>=2.14", "pillow>=10"],
         "safetensors": ["safetensors>=0.4"],
         "html": ["plotly>=6"],
         "notebook": ["jupyterlab>=4", "jupytext>=1.16"],
@@ -47,6 +41,7 @@ setup(
     entry_points={
         "console_scripts": [
             "fedscape-train=trainers.__main__:command_line",
+            "fedscape-corruptions=analysis.corruptions:command_line",
             "fedscape-hessian=analysis.hessian:command_line",
             "fedscape-surface=analysis.surface:command_line",
             "fedscape-figures=figures.__main__:command_line",

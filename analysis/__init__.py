@@ -1,7 +1,7 @@
-"""Measurement of the loss landscape: spectra, traces, densities, surfaces.
+"""Measurement of the loss landscape: spectra, traces, densities, surfaces, corrupted images.
 
-The one-call front doors are ``measure_hessian`` and ``measure_surface``; the parts below them work on any
-symmetric operator.
+The one-call front doors are ``measure_hessian``, ``measure_surface`` and ``measure_corruptions``; the parts below them
+work on any symmetric operator.
 """
 
 from typing import Any
@@ -14,6 +14,7 @@ from analysis.report import HessianReport
 from analysis.trace import Trace, estimate_trace
 
 _COMMANDS = {
+    "measure_corruptions": "corruptions",
     "measure_hessian": "hessian",
     "measure_surface": "surface",
     "Surface": "surface",
@@ -37,6 +38,7 @@ __all__ = [
     "estimate_trace",
     "extreme_eigenpairs",
     "largest_eigenpairs",
+    "measure_corruptions",
     "measure_hessian",
     "measure_surface",
     "to_scipy",

@@ -241,7 +241,7 @@ def client_eigenvalues(
         raise FedscapeError(f"there is no client {unknown[0]}: the run has clients 0 to {len(partition) - 1}")
     module = checkpoint.build_model(model)
     options: dict[str, Any] = {"batch_size": batch_size, "penalty": penalty, "stream": stream}
-    whole = Landscape(module, dataset.train, device=device, dtype=dtype, **options)
+    whole = Landscape(module, dataset.train, device=device, dtype=dtype, task=checkpoint.task_on(dataset), **options)
     if not 1 <= top <= whole.dimension:
         raise FedscapeError(f"{top} eigenvalues are asked for: give a number from 1 to {whole.dimension}")
     values, bounds = np.zeros((2, len(ids), top))

@@ -28,16 +28,12 @@ _AUTO_YES_NO: PrimitiveConstructorSpec[bool | None] = PrimitiveConstructorSpec(
 
 
 @dataclass(frozen=True)
-class Source:
-    """Which data, on which device, in which arithmetic."""
+class Place:
+    """Which model and data set, how many samples, on which device, in which arithmetic."""
 
     # The names are those of the arguments of Landscape.from_checkpoint.
-    split: Literal["train", "test"] = "train"
-    """data to measure on"""
     samples: Annotated[int | None, option("N", "all")] = None
     """a random subset of so many samples, the same for every checkpoint of the same data"""
-    clients: Annotated[tuple[int, ...] | None, option("ID [ID ...]", "all")] = None
-    """only the training data of these clients"""
     device: str = "auto"
     """auto (CUDA where there is one), cpu, cuda or cuda:N"""
     dtype: Annotated[
@@ -54,3 +50,13 @@ class Source:
     """samples per micro-batch: speed and memory, not results"""
     stream: Annotated[bool | None, _AUTO_YES_NO] = None
     """samples stay in the host's memory, micro-batches go to the GPU in turn; auto: above half of its free memory"""
+
+
+@dataclass(frozen=True)
+class Source(Place):
+    """Which data, on which device, in which arithmetic."""
+
+    split: Literal["train", "test"] = "train"
+    """data to measure on"""
+    clients: Annotated[tuple[int, ...] | None, option("ID [ID ...]", "all")] = None
+    """only the training data of these clients"""

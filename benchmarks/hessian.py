@@ -1,4 +1,4 @@
-"""Hessian-vector products, top eigenvalues and trace against PyHessian and SciPy's eigsh, in one run.
+"""Hessian-vector products, top eigenvalues and trace against PyHessian, SciPy's eigsh and curvlinops, in one run.
 
     python benchmarks/hessian.py                       # the GroupNorm CNN, 128 images, top 10; some minutes
     python benchmarks/hessian.py --samples 512 --top 50 --model resnet18_gn --json result.json
@@ -10,6 +10,7 @@ of one run.
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import statistics
 import time
@@ -69,16 +70,21 @@ def cnn() -> nn.Module:
     )  # fmt: skip
 
 
+def network(settings: Settings) -> nn.Module:
+    """The net before training."""
+    torch.manual_seed(0)
+    return (
+        cnn() if settings.model == "cnn" else build_model(settings.model, seed=0, input_shape=(3, 32, 32), classes=10)
+    )
+
+
 def landscape(settings: Settings) -> Landscape:
     """A trained net and its images: noise around one random pattern a class."""
     draw = torch_generator(0, "benchmark")
     labels = torch.arange(settings.samples) % 10
     patterns = torch.randn(10, 3, 32, 32, generator=draw)
     images = patterns[labels] + 2 * torch.randn(settings.samples, 3, 32, 32, generator=draw)
-    torch.manual_seed(0)
-    model = (
-        cnn() if settings.model == "cnn" else build_model(settings.model, seed=0, input_shape=(3, 32, 32), classes=10)
-    )
+    model = network(settings)
     optimiser = torch.optim.SGD(model.parameters(), lr=0.02, momentum=0.9)
     for step in range(settings.steps):
         batch = torch.arange(32 * step, 32 * step + 32) % settings.samples
@@ -124,6 +130,26 @@ def products(around: Landscape, repeats: int) -> dict[str, float]:
         "each of 8 products": seconds(lambda: around.hvp(None, v), repeats) / unit / 8,
         "each of 8 products, graph kept": seconds(lambda: kept(v), repeats) / unit / 8,
     }
+
+
+def curvlinops_product(around: Landscape, settings: Settings, unit: float) -> str:
+    """What one product costs in curvlinops, where it is installed, has one for this net, and the product is right."""
+    if importlib.util.find_spec("curvlinops") is None:
+        return "not installed"
+    from curvlinops import HessianLinearOperator
+
+    model, (x, y) = network(settings).to(around.device), around.data.batch(slice(None), around.dtype)
+    model.load_state_dict(around._flat.module.state_dict())
+    size, x = around.batch_size, x.contiguous()
+    data = [(x[i : i + size], y[i : i + size]) for i in range(0, len(x), size)]
+    options = {"progressbar": False, "check_deterministic": False}
+    theirs = HessianLinearOperator(model, nn.CrossEntropyLoss(), list(model.parameters()), data, **options)
+    v = torch.randn(around.dimension, generator=torch_generator(1, "vectors")).to(around.weights)
+    try:
+        apart = (theirs @ v - around.hvp(None, v)).norm() / around.hvp(None, v).norm()
+        return f"{seconds(lambda: theirs @ v, settings.repeats) / unit:.3f}, {apart:.1e} from ours"
+    except (NotImplementedError, RuntimeError) as error:
+        return f"has none: {str(error).partition(chr(10))[0]}"
 
 
 def eigenvalues(around: Landscape, settings: Settings) -> dict[str, dict[str, float]]:
@@ -188,6 +214,9 @@ def main(settings: Settings) -> None:
     print("\nproducts, in gradients of the plain module")
     for name, value in figures["products"].items():
         print(f"  {name:<32}{value:8.3f}")
+    theirs = curvlinops_product(around, settings, figures["products"]["gradient seconds"])
+    figures["curvlinops"] = theirs
+    print(f"  curvlinops: {theirs}")
     figures["eigenvalues"] = eigenvalues(around, settings)
     print(f"\ntop {settings.top} eigenvalues")
     ours = figures["eigenvalues"]["fedscape"]

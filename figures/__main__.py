@@ -1,4 +1,4 @@
-"""``python -m figures compare CKPT CKPT ...`` and ``python -m figures demo``."""
+"""``python -m figures compare CKPT CKPT ...``, ``demo`` and ``contact-sheet DATA``."""
 
 from __future__ import annotations
 
@@ -6,13 +6,16 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import tyro
 
+from analysis.pictures import check_picture, save_figure
 from analysis.source import Source
 from figures.compare import compare
+from figures.contact_sheet import contact_sheet
 from figures.demo import demo
+from landscape import load_dataset
 from landscape.command import parse, run
 
 PROGRAM = "python -m figures"
@@ -69,12 +72,34 @@ class Demo:
         demo(self.out, progress=not self.quiet)
 
 
+@dataclass(frozen=True)
+class ContactSheet:
+    """Draw images of a data set with their classes, to see whether it is what it should be."""
+
+    data: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="DATA")]
+    """the data set, as training takes it with --data"""
+    data_dir: Annotated[Path | None, tyro.conf.arg(metavar="DIR", help_behavior_hint="(where it lies on disk)")] = None
+    """folder that holds the data set's own folder"""
+    split: Literal["train", "test"] = "train"
+    """which of its images"""
+    images: int = 25
+    """how many, at random"""
+    out: Annotated[Path, tyro.conf.arg(metavar="FILE")] = Path("contact-sheet.png")
+    """picture to write"""
+
+    def run(self) -> None:
+        """Load, draw, write."""
+        check_picture(self.out)
+        save_figure(contact_sheet(load_dataset(self.data, self.data_dir), self.images, self.split), self.out)
+        print(f"written: {self.out}")
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     """Parse and run one of the commands."""
     given = sys.argv[1:] if arguments is None else arguments
-    command: Compare | Demo = parse(
+    command: Compare | ContactSheet | Demo = parse(
         lambda: tyro.extras.subcommand_cli_from_dict(
-            {"compare": Compare, "demo": Demo},
+            {"compare": Compare, "contact-sheet": ContactSheet, "demo": Demo},
             prog=PROGRAM,
             description="Draw measured results.",
             args=given,

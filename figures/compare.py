@@ -22,6 +22,7 @@ from landscape import Checkpoint, Evaluation, FedscapeError
 from landscape.checkpoint import run_files
 from landscape.files import make_directory
 from landscape.foreign import open_checkpoint
+from landscape.labels import distinct_labels
 from landscape.table import Table
 from trainers.directory import RunDirectory
 
@@ -196,23 +197,12 @@ def compare(
             cache.hessian(checkpoint, **spectrum),
             cache.surface(checkpoint, points, span),
         )
-        for label, checkpoint in zip(_labels(loaded), loaded, strict=True)
+        for label, checkpoint in zip(distinct_labels(loaded), loaded, strict=True)
     ]
     comparison = Comparison(subjects)
     sheet = folder / "compare.png"
     save_figure(comparison.sheet(), sheet, dpi=120)
     return Comparison(subjects, [sheet, *comparison.table().save(folder / "compare")])
-
-
-def _labels(checkpoints: Sequence[Checkpoint]) -> list[str]:
-    """The shortest names that tell them apart: algorithm (or file), then round or folder, then path."""
-    names = [c.label for c in checkpoints]
-    rounds = [name if c.foreign else f"{name}, round {c.round}" for name, c in zip(names, checkpoints, strict=True)]
-    folders = [f"{name} ({c.path.parent.name})" for name, c in zip(names, checkpoints, strict=True) if c.path]
-    for labels in (names, rounds, folders):
-        if len(set(labels)) == len(checkpoints):
-            return labels
-    return [str(c.path) for c in checkpoints]
 
 
 def _metrics(checkpoint: Checkpoint) -> list[dict[str, Any]]:

@@ -17,7 +17,8 @@ from landscape.datasets import Dataset, load_dataset
 from landscape.errors import FedscapeError
 from landscape.files import load_torch, save_torch
 from landscape.models import build_model
-from landscape.partition import Partition, make_partition
+from landscape.partition import Partition, partition_dataset
+from landscape.tasks import Task
 from landscape.version import versions
 
 FORMAT = "fedscape/1"
@@ -47,7 +48,8 @@ class Checkpoint:
 
     Attributes:
         model: ``name`` and the builder's ``kwargs``.
-        data: ``name``, ``kwargs`` (``data_dir``), ``partition`` (``spec``, ``clients``, ``digest``), ``seed``.
+        data: ``name``, ``kwargs`` (``data_dir``), ``partition`` (``spec``, ``clients``, ``digest``), ``seed``, and the
+            ``task``, classification or segmentation.
         algorithm: ``name`` and every hyper-parameter, the run's settings among them.
         round: communication rounds done (0: the initial model).
         seed: the run's seed.
@@ -177,6 +179,20 @@ class Checkpoint:
         folder = data_dir if data_dir is not None or stored is None else str(stored)
         return load_dataset(name or str(self.data.get("name")), folder, imports=name is not None)
 
+    def task_on(self, dataset: Dataset) -> Task:
+        """What the model tells of the data set: classes of samples, or of pixels.
+
+        Raises:
+            FedscapeError: it was trained for another task.
+        """
+        trained = self.data.get("task", dataset.task)  # not said by weights from elsewhere
+        if trained != dataset.task:
+            raise FedscapeError(
+                f"{self._where}: the model was trained for {trained}, and the data set {dataset.name} is one for "
+                f"{dataset.task}"
+            )
+        return dataset.task
+
     def partition(self, dataset: Dataset) -> Partition:
         """The run's partition: ``partition.npz`` beside the file where it is, else drawn again.
 
@@ -192,8 +208,7 @@ class Checkpoint:
         for file in run_files(self.path, "partition.npz"):
             if (found := Partition.load(file)).digest() == recipe["digest"]:
                 return found
-        labels = dataset.train.targets.cpu().numpy()
-        drawn = make_partition(recipe["spec"], labels, recipe["clients"], self.data["seed"])
+        drawn = partition_dataset(recipe["spec"], dataset, recipe["clients"], self.data["seed"])
         if drawn.digest() != recipe["digest"]:
             raise FedscapeError(
                 f"{self._where}: the partition drawn again is not the run's (other data or another NumPy): "

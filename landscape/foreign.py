@@ -19,6 +19,7 @@ from landscape.datasets import Dataset, load_dataset
 from landscape.errors import FedscapeError
 from landscape.files import load_torch
 from landscape.models import build_model
+from landscape.tasks import require_outputs
 
 WRAPPERS = ("state_dict", "model_state_dict", "model", "net")
 """Keys under which training scripts keep the state dict."""
@@ -71,7 +72,9 @@ def opened(
         )
     dataset = load_dataset(data, data_dir)
     kwargs: dict[str, Any] = {"input_shape": list(dataset.input_shape), "classes": dataset.classes}
-    parameters, buffers = _fit(state, build_model(model, seed=0, **kwargs), f"{path} does not fit '{model}' on {data}")
+    module = build_model(model, seed=0, **kwargs)
+    parameters, buffers = _fit(state, module, f"{path} does not fit '{model}' on {data}")
+    require_outputs(module, dataset.task, dataset.classes, dataset.train)
     checkpoint = Checkpoint(
         model={"name": model, "kwargs": kwargs},
         data={"name": data, "kwargs": {} if data_dir is None else {"data_dir": str(data_dir)}},

@@ -28,16 +28,26 @@ from landscape.randomness import global_seed, torch_generator
 from landscape.samples import Batches, Loss, MicroBatches, Objective, Samples, as_samples, sample_losses
 from landscape.soundness import require_function, require_mean
 from landscape.space import ParameterSpace
+from landscape.tasks import Task, confusion, loss_of, mean_iou, pixel_accuracy
 
 BATCH_SIZE = {"cpu": 256, "cuda": 1024}
 """Samples per micro-batch: small batches stay in a CPU's cache, a GPU wants large ones."""
+_SMALL_IMAGE = 32 * 32
+
+
+def micro_batch(device: torch.device, task: str, targets: Tensor) -> int:
+    """How many samples are taken at once: for segmentation, whose images are large, as many pixels as usual."""
+    size = BATCH_SIZE[device.type]
+    return size if task == "classification" else max(1, size * _SMALL_IMAGE // targets[0].numel())
 
 
 @dataclass(frozen=True)
 class Evaluation:
     """Mean loss and fraction of correct predictions over a data set (``None``: targets are no classes).
 
-    ``loss_stderr`` and ``accuracy_stderr`` are the standard errors of these means over the samples, where they were
+    Of a segmentation, ``accuracy`` is the share of the labelled pixels, and ``mean_iou`` the mean intersection over
+    union of the classes (:func:`landscape.tasks.mean_iou`), both over all samples; else it is ``None``.
+    ``loss_stderr`` and ``accuracy_stderr`` are the standard errors of the means over the samples, where they were
     asked for and can be told.
     """
 
@@ -45,6 +55,7 @@ class Evaluation:
     accuracy: float | None
     loss_stderr: float | None = None
     accuracy_stderr: float | None = None
+    mean_iou: float | None = None
 
 
 class Landscape:
@@ -60,7 +71,7 @@ class Landscape:
     Args:
         model: any module; its trainable parameters are the coordinates.
         data: ``Samples`` or a pair of tensors (inputs, targets); for anything else see :meth:`of`.
-        loss: (outputs, targets) -> scalar mean over the batch; cross-entropy unless given.
+        loss: (outputs, targets) -> scalar mean over the batch; that of the task unless given.
         device: ``auto``, ``cpu``, ``cuda`` or ``cuda:N``.
         dtype: ``float32``, ``float64`` or ``tf32`` (float32 numbers, but faster products and convolutions with
             relative errors of about 1e-3; on CUDA only); the model's own unless given.
@@ -71,11 +82,14 @@ class Landscape:
         stream: keep the samples in the host's memory and take each micro-batch to the device when its turn comes,
             which changes speed and memory only; unless given, where they would take more than half of the GPU memory
             that is free.  On the CPU it makes no difference.
+        task: ``classification`` (cross-entropy) or ``segmentation``: outputs [n, classes, H, W], targets [n, H, W] with
+            255 where there is no label, and :func:`landscape.tasks.pixel_cross_entropy`.
 
     Raises:
-        FedscapeError: no trainable parameters, no samples, an unknown device or dtype, ``tf32`` on the CPU; later, a
-            penalty of a model without activations, or what is no mean over samples (:mod:`landscape.soundness`:
-            sums and class weights in every quantity, batch statistics and random numbers in the derivatives).
+        FedscapeError: no trainable parameters, no samples, an unknown device, dtype or task, ``tf32`` on the CPU;
+            later, a penalty of a model without activations, or what is no mean over samples
+            (:mod:`landscape.soundness`: sums and class weights in every quantity, batch statistics and random numbers
+            in the derivatives).
 
     Example:
         >>> import torch
@@ -93,13 +107,14 @@ class Landscape:
         self,
         model: nn.Module,
         data: Samples | tuple[Tensor, Tensor] | Batches,
-        loss: Loss = nn.functional.cross_entropy,
+        loss: Loss | None = None,
         *,
         device: str | torch.device = "auto",
         dtype: str | torch.dtype | None = None,
         batch_size: int | None = None,
         penalty: MAN | None = None,
         stream: bool | None = None,
+        task: Task = "classification",
     ) -> None:
         if batch_size is not None and batch_size < 1:
             raise FedscapeError(f"the micro-batch size is {batch_size}: it must be at least 1")
@@ -110,15 +125,15 @@ class Landscape:
             raise FedscapeError(f"tf32 is arithmetic of CUDA devices and this one is {place}: give float32 or float64")
         self._flat = FlatModule(model, place, torch.float32 if tf32 else resolve_dtype(dtype or own))
         self._flat.module.eval()
-        self._stream = stream
+        self._stream, self.task = stream, task
         self._title: str | None = None
         if isinstance(data, Batches):
             self.loss: Loss = _itself
             self._batches = MicroBatches(data.to(place), 1, self._flat.dtype, tf32, penalty)
         else:
-            self.loss = loss
-            size = batch_size or BATCH_SIZE[place.type]
-            here = _placed(as_samples(data), place, stream)
+            self.loss = loss or loss_of(task)
+            here = as_samples(data).placed(place, stream)
+            size = batch_size or micro_batch(place, task, here.targets)
             self._batches = MicroBatches(here, size, self._flat.dtype, tf32, penalty)
         self.weights = self._flat.buffer.clone()
         """The point the model came with, [d]."""
@@ -211,7 +226,7 @@ class Landscape:
         if samples is not None:
             chosen = random_subset(chosen, samples)
         options: dict[str, Any] = {"batch_size": batch_size, "penalty": penalty, "stream": stream}
-        around = cls(module, chosen, device=device, dtype=dtype, **options)
+        around = cls(module, chosen, device=device, dtype=dtype, task=checkpoint.task_on(dataset), **options)
         around._title = checkpoint.title
         return around
 
@@ -252,6 +267,7 @@ class Landscape:
             "batch_size": self.batch_size,
             "penalty": self.penalty,
             "stream": self._stream,
+            "task": self.task,
         }
 
     def __repr__(self) -> str:
@@ -314,7 +330,7 @@ class Landscape:
 
     @data.setter
     def data(self, data: Samples) -> None:
-        here = _placed(data, self.device, self._stream)
+        here = data.placed(self.device, self._stream)
         self._batches = MicroBatches(here, self.batch_size, self.dtype, self._batches.tf32, self.penalty)
 
     @property
@@ -343,45 +359,65 @@ class Landscape:
             raise FedscapeError("accuracy needs integer class targets")
         return accuracy
 
+    def mean_iou(self, w: Tensor | None = None) -> float:
+        """The mean intersection over union of a segmentation's classes, over all samples.
+
+        Raises:
+            FedscapeError: the task is another.
+        """
+        found = self.evaluate(w).mean_iou
+        if found is None:
+            raise FedscapeError(f"mIoU is of segmentation, and the task here is {self.task}")
+        return found
+
     def evaluate(self, w: Tensor | None = None, *, stderr: bool = False) -> Evaluation:
-        """Loss and accuracy in one pass; sums are kept in float64.
+        """Loss, accuracy and, of a segmentation, mIoU in one pass; sums are kept in float64.
 
         Args:
             w: the point, [d]; ``weights`` unless given.
             stderr: standard errors over the samples too: √(variance of the samples' losses / n).  A penalty takes no
-                part in it, and of arbitrary batches (:meth:`of`) there is none.
+                part in it, and of arbitrary batches (:meth:`of`) and a segmentation's accuracy there is none.
         """
         data = self._batches.data
         targets = data.targets if isinstance(data, Samples) and not data.targets.is_floating_point() else None
+        by_pixel = targets is not None and self.task == "segmentation"
         each = stderr and isinstance(data, Samples) and len(data) > 1
 
         def over_portion() -> Tensor:
             require_mean(self._flat, self.loss, self._batches)
-            sums = torch.zeros(4, dtype=torch.float64, device=self.device)
+            sums = torch.zeros(3 + counts, dtype=torch.float64, device=self.device)
             for _, x, y, share in self._batches:
                 loss, outputs = self._batches.scored(self._flat.module, self.loss, x, y)
                 sums[0] += share * loss.double()
-                if targets is not None:
-                    sums[1] += (outputs.argmax(dim=1) == y).sum()
                 if each:
                     losses = sample_losses(self.loss, outputs, y).double()
-                    sums[2] += losses.sum()
-                    sums[3] += losses.square().sum()
+                    sums[1] += losses.sum()
+                    sums[2] += losses.square().sum()
+                if by_pixel:
+                    sums[3:] += confusion(outputs, y).flatten()
+                elif targets is not None:
+                    sums[3] += (outputs.argmax(dim=1) == y).sum()
             return sums
 
         with self._at(w), torch.no_grad():
-            loss, correct, first, second = self._batches.sum(over_portion).tolist()
-        accuracy = None if targets is None else correct / targets.numel()
-        if not each:
-            return Evaluation(loss, accuracy)
-        n = len(data)
-        spread = second / n - (first / n) ** 2
-        # A comparison with not-a-number is false: a loss that is not finite has no error that is.
-        loss_stderr = 0.0 if spread < 0 else math.sqrt(spread / (n - 1)) if spread < math.inf else math.nan
-        accuracy_stderr = None
-        if accuracy is not None and targets is not None and targets.dim() == 1:
-            accuracy_stderr = math.sqrt(accuracy * (1 - accuracy) / (n - 1))
-        return Evaluation(loss, accuracy, loss_stderr, accuracy_stderr)
+            classes = self._classes() if by_pixel else 1
+            counts = classes**2
+            sums = self._batches.sum(over_portion)
+        loss, first, second = sums[:3].tolist()
+        error = _stderr(first, second, self.samples) if each else None
+        if targets is None:
+            return Evaluation(loss, None, error)
+        if by_pixel:
+            table = sums[3:].view(classes, classes)
+            return Evaluation(loss, pixel_accuracy(table), error, mean_iou=mean_iou(table))
+        correct, of_samples = sums[3].item(), each and targets.dim() == 1
+        accuracy_error = _stderr(correct, correct, self.samples) if of_samples else None
+        return Evaluation(loss, correct / targets.numel(), error, accuracy_error)
+
+    def _classes(self) -> int:
+        """How many outputs a pixel has, known on ranks without samples too."""
+        x, _ = self.data.batch(slice(0, 1), self.dtype)
+        return self._flat.module(x).shape[1]
 
     @property
     def batch_statistics(self) -> BatchStatistics:
@@ -474,11 +510,11 @@ class Landscape:
             yield
 
 
-def _placed(data: Samples, place: torch.device, stream: bool | None) -> Samples:
-    """The samples on the device, or in the host's memory where they are to be streamed or are too large for it."""
-    if stream is None:
-        stream = place.type == "cuda" and data.device.type == "cpu" and data.nbytes > free_memory(place) // 2
-    return data.streamed(place) if stream else data.to(place)
+def _stderr(first: float, second: float, n: int) -> float:
+    """The standard error of the mean of n numbers, from the sums of them and of their squares."""
+    spread = second / n - (first / n) ** 2
+    # A comparison with not-a-number is false: a loss that is not finite has no error that is.
+    return 0.0 if spread < 0 else math.sqrt(spread / (n - 1)) if spread < math.inf else math.nan
 
 
 def _itself(outputs: Tensor, _: Any) -> Tensor:

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
+from landscape import samplers
 from landscape.errors import FedscapeError
 from landscape.files import atomic_write
+from landscape.partition_spec import Spec, read_spec
 from landscape.randomness import numpy_generator
-from landscape.registry import unknown_name
+
+if TYPE_CHECKING:
+    from landscape.datasets import Dataset
 
 
 @dataclass(frozen=True)
@@ -68,85 +71,93 @@ class Partition:
             raise FedscapeError(f"{path} is not a partition or is damaged: {error}") from error
 
 
-def _sizes(samples: int, clients: int) -> np.ndarray:
-    """Equal sizes; the first clients hold one more where it does not divide."""
-    return np.full(clients, samples // clients) + (np.arange(clients) < samples % clients)
-
-
-def iid(labels: np.ndarray, clients: int, random: np.random.Generator) -> list[np.ndarray]:
-    """A random split into parts whose sizes differ by at most one; every sample is used once."""
-    return np.split(random.permutation(len(labels)), np.cumsum(_sizes(len(labels), clients))[:-1])
-
-
-_SMALLEST = np.finfo(np.float64).tiny
-"""Below this a total of ratios has too few bits for a draw in proportion to them."""
-
-
-def dirichlet(labels: np.ndarray, clients: int, random: np.random.Generator, alpha: float) -> list[np.ndarray]:
-    """FedDyn's sampler (Acar et al., ICLR 2021, and its code): label ratios ~ Dir(α·1_C), equal sizes.
-
-    Samples go one by one to a random client that is not full, in a class drawn from that client's label
-    ratios.  Without replacement: a class that is used up is drawn again among the rest, which is drawing
-    from the ratios of the classes that are left; where a client's ratios have no mass left at all, the
-    class is drawn by what is left of each.  Every sample is used once.
-    """
-    classes = int(labels.max()) + 1
-    ratios = random.dirichlet(np.full(classes, alpha), size=clients)
-    pools = [list(random.permutation(np.flatnonzero(labels == c))) for c in range(classes)]
-    left = np.array([len(pool) for pool in pools])
-    room = _sizes(len(labels), clients)
-    parts: list[list[int]] = [[] for _ in range(clients)]
-    open_clients = list(np.flatnonzero(room))
-    cumulated = np.cumsum(ratios * (left > 0), axis=1)
-    while open_clients:
-        place = int(random.integers(len(open_clients)))
-        client = open_clients[place]
-        mass = cumulated[client]
-        if not mass[-1] >= _SMALLEST:
-            mass = np.cumsum(left)
-        c = int(np.searchsorted(mass, random.random() * mass[-1], side="right"))
-        parts[client].append(pools[c].pop())
-        left[c] -= 1
-        if left[c] == 0:
-            cumulated = np.cumsum(ratios * (left > 0), axis=1)
-        if len(parts[client]) == room[client]:
-            open_clients[place] = open_clients[-1]
-            open_clients.pop()
-    return [np.array(part) for part in parts]
-
-
-Sampler = Callable[..., list[np.ndarray]]
-_SAMPLERS: dict[str, tuple[Sampler, str]] = {"iid": (iid, ""), "dirichlet": (dirichlet, ":ALPHA")}
-
-
-def make_partition(spec: str, labels: np.ndarray, clients: int, seed: int) -> Partition:
+def make_partition(
+    spec: str,
+    labels: np.ndarray,
+    clients: int,
+    seed: int,
+    *,
+    owners: np.ndarray | None = None,
+    superclasses: np.ndarray | None = None,
+) -> Partition:
     """Divide samples among clients.
 
     Args:
-        spec: ``iid``, or ``dirichlet:ALPHA`` with FedDyn's per-class parameter (0.1 is far from iid).
-        labels: the class of each training sample, [n].
+        spec: ``NAME[:PARAMETERS][+replacement][+sizes:DEVIATION]``, sizes equal unless log-normal ones are asked for:
+
+            - ``iid``;
+            - ``dirichlet:ALPHA``: label ratios ~ Dir(α·1_C), FedDyn's parameter for each class;
+            - ``dirichlet-hsu:ALPHA``: label ratios ~ Dir(α·p), Hsu's total concentration; 0 is one class a client;
+            - ``pathological:CLASSES``: so many classes a client;
+            - ``pam[:ALPHA:BETA]``: Pachinko allocation, superclasses ~ Dir(α·1), classes below each ~ Dir(β·1);
+            - ``natural``: the data set's own clients.
+
+            Each sample is used once, with ``+replacement`` as often as it is drawn (:mod:`landscape.samplers`).
+        labels: the class of each training sample, [n] (``iid`` and ``natural``: anything with an entry a sample).
         clients: how many clients.
         seed: the same seed gives the same partition.
+        owners: the natural client of each sample, [n].
+        superclasses: the superclass of each class, [classes].
 
     Raises:
-        FedscapeError: an unknown spec, a parameter that is no positive number, no clients, or more
-            clients than samples.
+        FedscapeError: a spec that makes no sense or that these data do not fit, a client without samples.
     """
-    name, _, parameter = spec.partition(":")
-    if name not in _SAMPLERS:
-        raise unknown_name("partition", name, [key + form for key, (_, form) in _SAMPLERS.items()])
+    asked = read_spec(spec)
     if not 1 <= clients <= len(labels):
         raise FedscapeError(f"{clients} clients cannot share {len(labels)} samples: give 1 to {len(labels)} clients")
-    sampler, form = _SAMPLERS[name]
-    arguments = []
-    if form:
-        try:
-            arguments = [float(parameter)]
-        except ValueError:
-            arguments = [0.0]
-        if not 0 < arguments[0] < float("inf"):
-            raise FedscapeError(f"the partition '{spec}' needs a positive number, as in {name}:0.1")
-    elif parameter:
-        raise FedscapeError(f"the partition '{name}' takes no parameter, '{spec}' gives one")
-    parts = sampler(labels, clients, numpy_generator(seed, "partition"), *arguments)
+    random = numpy_generator(seed, "partition")
+    if asked.name == "natural":
+        if owners is None:
+            raise FedscapeError("the data set has no clients of its own: give another --partition than natural")
+        parts = samplers.natural(owners, clients, random)
+    else:
+        parts = _divided(asked, labels, _sizes(len(labels), clients, asked.deviation, seed), random, superclasses)
+    empty = [client for client, part in enumerate(parts) if not len(part)]
+    if empty:
+        raise FedscapeError(
+            f"the partition '{spec}' leaves {len(empty)} of {clients} clients without a sample (the first is client "
+            f"{empty[0]}): give fewer clients{' or a smaller deviation of sizes' if asked.deviation else ''}"
+        )
     return Partition(tuple(np.sort(part).astype(np.int64) for part in parts))
+
+
+def partition_dataset(spec: str, dataset: Dataset, clients: int, seed: int) -> Partition:
+    """:func:`make_partition` of a data set's training samples."""
+    known = {"owners": dataset.clients, "superclasses": dataset.superclasses}
+    arrays = {name: None if ids is None else ids.cpu().numpy() for name, ids in known.items()}
+    return make_partition(spec, dataset.train.targets.cpu().numpy(), clients, seed, **arrays)
+
+
+def is_labels(targets: np.ndarray) -> bool:
+    """Whether targets are one class a sample."""
+    return targets.ndim == 1 and targets.dtype.kind in "iu"
+
+
+def _sizes(samples: int, clients: int, deviation: float, seed: int) -> np.ndarray:
+    if not deviation:
+        return samplers.equal_sizes(samples, clients)
+    # Of their own purpose: they change no other draw.
+    return samplers.log_normal_sizes(samples, clients, deviation, numpy_generator(seed, "partition sizes"))
+
+
+def _divided(
+    asked: Spec, labels: np.ndarray, sizes: np.ndarray, random: np.random.Generator, superclasses: np.ndarray | None
+) -> list[np.ndarray]:
+    if asked.name == "iid" and not asked.replacement:
+        return samplers.iid(labels, sizes, random)
+    if not is_labels(labels):
+        raise FedscapeError(
+            f"the partition '{asked.name}' needs one class a sample, these data have targets of another kind: "
+            "give iid or natural"
+        )
+    if asked.name == "iid":
+        return samplers.iid(labels, sizes, random, True)
+    if asked.name == "pam":
+        if superclasses is None:
+            raise FedscapeError("the labels of these data have no superclasses: pam needs data such as cifar100")
+        alpha, beta = asked.parameters
+        return samplers.pam(labels, sizes, random, asked.replacement, alpha, beta, superclasses)
+    if asked.name == "pathological":
+        return samplers.pathological(labels, sizes, random, asked.replacement, int(asked.parameters[0]))
+    sampler = samplers.dirichlet if asked.name == "dirichlet" else samplers.dirichlet_hsu
+    return sampler(labels, sizes, random, asked.replacement, *asked.parameters)

@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from landscape.data import mapped
 from landscape.errors import FedscapeError
 
 Images = np.ndarray
@@ -52,13 +53,13 @@ def read_cifar(path: Path, label_key: str) -> tuple[Images, Labels]:
 
     Args:
         path: a file such as ``data_batch_1`` or ``train``.
-        label_key: ``labels`` (CIFAR-10) or ``fine_labels`` (CIFAR-100).
+        label_key: ``labels`` (CIFAR-10), ``fine_labels`` or ``coarse_labels`` (CIFAR-100).
 
     Raises:
         FedscapeError: the file is missing, cut short, holds code, or is not CIFAR's.
     """
     try:
-        record = _ArraysOnly(io.BytesIO(_bytes(path)), encoding="latin1").load()
+        record = _unpickled(path)
         images, labels = np.asarray(record["data"]), np.asarray(record[label_key])
     except FedscapeError:
         raise
@@ -74,6 +75,25 @@ def read_cifar(path: Path, label_key: str) -> tuple[Images, Labels]:
     return images.reshape(-1, 3, 32, 32), labels.astype(np.int64)
 
 
+def read_cifar_names(path: Path, key: str) -> tuple[str, ...]:
+    """The class names in CIFAR's ``batches.meta`` (``label_names``) or ``meta`` (``fine_label_names``).
+
+    Raises:
+        FedscapeError: the file cannot be read or holds no such names.
+    """
+    try:
+        names = _unpickled(path)[key]
+        return tuple(str(name) for name in names)
+    except FedscapeError:
+        raise
+    except Exception as error:  # a damaged pickle can raise almost anything
+        raise FedscapeError(f"{path} holds no {key} or is damaged: {error!r}") from error
+
+
+def _unpickled(path: Path) -> Any:
+    return _ArraysOnly(io.BytesIO(_bytes(path)), encoding="latin1").load()
+
+
 _IDX_TYPES: dict[int, np.dtype[Any]] = {
     8: np.dtype(">u1"),
     9: np.dtype(">i1"),
@@ -86,7 +106,7 @@ def read_idx(path: Path) -> np.ndarray:
     """An idx file (MNIST's format, ``.gz`` or plain; the plain one is taken where both exist).
 
     Layout: two zero bytes, a type code, the number of dimensions, each dimension as big-endian uint32,
-    then the values.
+    then the values.  A large plain file is mapped, not read.
 
     Raises:
         FedscapeError: the file is missing, cut short, or no idx file.
@@ -94,7 +114,8 @@ def read_idx(path: Path) -> np.ndarray:
     zipped = path.with_name(path.name + ".gz")
     if not path.exists() and zipped.exists():
         path = zipped
-    raw = _bytes(path)
+    large = path.suffix != ".gz" and path.is_file() and path.stat().st_size >= mapped.LARGE
+    raw = _head(path) if large else _bytes(path)
     if path.suffix == ".gz":
         try:
             raw = gzip.decompress(raw)
@@ -103,16 +124,26 @@ def read_idx(path: Path) -> np.ndarray:
     if len(raw) < 8 or raw[:2] != b"\0\0" or raw[2] not in _IDX_TYPES or not 0 < 4 * raw[3] <= len(raw) - 4:
         raise FedscapeError(f"{path} is not an idx file: its first bytes are {raw[:4].hex()}")
     dtype, dimensions = _IDX_TYPES[raw[2]], raw[3]
-    shape = struct.unpack(f">{dimensions}I", raw[4 : 4 + 4 * dimensions])
-    body = raw[4 + 4 * dimensions :]
+    start = 4 + 4 * dimensions
+    shape = struct.unpack(f">{dimensions}I", raw[4:start])
+    length = (path.stat().st_size if large else len(raw)) - start
     expected = math.prod(shape) * dtype.itemsize
-    if len(body) != expected:
-        raise FedscapeError(f"{path} is cut short or damaged: {len(body)} bytes of values, expected {expected}")
-    return np.frombuffer(body, dtype).reshape(shape)
+    if length != expected:
+        raise FedscapeError(f"{path} is cut short or damaged: {length} bytes of values, expected {expected}")
+    return (
+        mapped.map_values(path, dtype, shape, start) if large else np.frombuffer(raw, dtype, -1, start).reshape(shape)
+    )
+
+
+def _head(path: Path) -> bytes:
+    with open(path, "rb") as file:
+        return file.read(4 + 4 * 255)
 
 
 def read_npz(path: Path) -> dict[str, np.ndarray]:
-    """A NumPy archive with ``x_train``, ``y_train``, ``x_test``, ``y_test``.
+    """A NumPy archive with ``x_train``, ``y_train``, ``x_test``, ``y_test``; others, such as ``clients``, come along.
+
+    Large arrays that are not compressed (``numpy.savez``) are mapped, not read.
 
     Raises:
         FedscapeError: the file is missing or damaged, or an array is missing.
@@ -123,10 +154,29 @@ def read_npz(path: Path) -> dict[str, np.ndarray]:
             missing = [name for name in names if name not in archive]
             if missing:
                 raise FedscapeError(f"{path} lacks {', '.join(missing)}: it must hold {', '.join(names)}")
-            return {name: archive[name] for name in names}
+            found = {name: mapped.map_member(path, archive.zip, name) for name in archive.files}
+            return {name: archive[name] if array is None else array for name, array in found.items()}
     except FedscapeError:
         raise
     except FileNotFoundError:
         raise FedscapeError(f"there is no file {path}") from None
     except Exception as error:  # a damaged archive can raise almost anything
         raise FedscapeError(f"{path} is not a NumPy archive of plain arrays or is damaged: {error}") from error
+
+
+def read_npy(path: Path, axes: int) -> np.ndarray:
+    """A NumPy file of uint8 with so many axes, mapped.
+
+    Raises:
+        FedscapeError: the file is missing or damaged, or of another form.
+    """
+    try:
+        array = np.load(path, mmap_mode="c", allow_pickle=False)
+    except FileNotFoundError:
+        raise FedscapeError(f"there is no file {path}") from None
+    except Exception as error:  # a damaged file can raise almost anything
+        raise FedscapeError(f"{path} is not a NumPy file of plain numbers or is damaged: {error}") from error
+    if not isinstance(array, np.ndarray) or array.dtype != np.uint8 or array.ndim != axes:
+        found = f"{array.dtype} {array.shape}" if isinstance(array, np.ndarray) else "an archive"
+        raise FedscapeError(f"{path} holds {found}, expected uint8 with {axes} axes")
+    return array

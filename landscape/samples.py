@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from landscape.activations import MAN
+from landscape.devices import free_memory
 from landscape.digests import tensor_digest
 from landscape.distributed import rank_and_world, sum_over_ranks
 from landscape.errors import FedscapeError
@@ -71,12 +72,19 @@ class Samples:
     def streamed(self, place: torch.device | str) -> Samples:
         """The same samples in the host's memory, each batch of which is taken to ``place`` when its turn comes.
 
-        For CUDA they are pinned: the host does not wait for the copies.
+        For CUDA they are pinned, so that the host does not wait for the copies, unless they take more than half of the
+        host's free memory: those that are mapped from a file stay there.
         """
         host, place = self.to("cpu"), torch.device(place)
-        if place.type == "cuda":
+        if place.type == "cuda" and self.nbytes <= free_memory(torch.device("cpu")) // 2:
             host = replace(host, inputs=host.inputs.pin_memory(), targets=host.targets.pin_memory())
         return replace(host, place=place)
+
+    def placed(self, place: torch.device, stream: bool | None = None) -> Samples:
+        """The same samples on a device; streamed to it if asked for, or where they take half of its free memory."""
+        if stream is None:
+            stream = place.type == "cuda" and self.device.type == "cpu" and self.nbytes > free_memory(place) // 2
+        return self.streamed(place) if stream else self.to(place)
 
     def digest(self) -> str:
         """A fingerprint of all there is."""
@@ -90,6 +98,10 @@ class Samples:
     def batch(self, indices: Indices, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
         """The model's inputs and the targets at these positions, ready for the loss."""
         return self.prepare(self._taken(self.inputs, indices), dtype), self._targets(indices, dtype)
+
+    def stored(self, indices: Indices) -> tuple[Tensor, Tensor]:
+        """Inputs and targets at these positions as they are stored, where batches are taken to: for augmentation."""
+        return self._taken(self.inputs, indices), self._taken(self.targets, indices)
 
     def _taken(self, tensor: Tensor, indices: Indices) -> Tensor:
         if self.place is None:

@@ -1,4 +1,4 @@
-"""Tables of results, as text, CSV and LaTeX."""
+"""Tables of results, as text, CSV, Markdown and LaTeX."""
 
 from __future__ import annotations
 
@@ -36,6 +36,12 @@ class Table:
         writer.writerow(self.columns)
         writer.writerows(["" if value is None else value for value in row] for row in self.rows)
         return text.getvalue()
+
+    def markdown(self) -> str:
+        """A Markdown table; numbers rounded as in text."""
+        rule = ("---", *["---:"] * (len(self.columns) - 1))
+        rows = [self.columns, rule, *[tuple(_text(value) for value in row) for row in self.rows]]
+        return "".join(f"| {' | '.join(cell.replace('|', '&#124;') for cell in row)} |\n" for row in rows)
 
     def latex(self) -> str:
         """A LaTeX ``tabular`` with the rules of the package booktabs; numbers rounded as in text."""

@@ -10,6 +10,7 @@ import pytest
 import torch
 
 import trainers
+from landscape import MODELS, build_model
 from tests.trainers import naive, test_contract
 from tests.trainers.federations import SETTINGS, SIZES, federation
 from trainers import FedASAM, Settings, train
@@ -47,6 +48,18 @@ def test_python_of_the_migration_page_runs(capsys):
         exec(compile(code, "migrating-from-pyhessian.md", "exec"), names)
     assert names["direction"].keys() == dict(names["model"].named_parameters()).keys()
     assert "PyHessian" in capsys.readouterr().out
+
+
+MODEL = r"^\| (`\w+`(?:, `\w+`)*) \| ([\d,]+) \| (\d+)×(\d+)×(\d+), (\d+) \|"
+
+
+def test_models_of_the_readme_are_all_there_are_with_their_parameters():
+    rows = re.findall(MODEL, (REPOSITORY / "README.md").read_text(encoding="utf-8"), re.M)
+    told = {name: (count, *map(int, sizes)) for names, count, *sizes in rows for name in re.findall(r"\w+", names)}
+    assert told.keys() == set(MODELS)
+    for name, (count, *shape, classes) in told.items():
+        model = build_model(name, seed=0, input_shape=shape, classes=classes)
+        assert f"{sum(p.numel() for p in model.parameters()):,}" == count, name
 
 
 def test_training_commands_of_the_readme_parse():

@@ -1,4 +1,7 @@
-"""``python -m trainers ALGORITHM ...``: train and write a run directory; ``list`` and ``report`` tell of both."""
+"""``python -m trainers ALGORITHM ...``: train and write a run directory.
+
+``list`` and ``report`` tell of algorithms and runs, ``partition`` of how data are divided.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,7 @@ import tyro
 from landscape.command import EXIT_DIVERGED, parse, run
 from landscape.errors import FedscapeError
 from landscape.registry import unknown_name
-from trainers import listing, report
+from trainers import listing, partitions, report
 from trainers.algorithm import Algorithm
 from trainers.algorithms import ALGORITHMS, algorithm_name
 from trainers.flags import PartFlags, part_flags
@@ -22,7 +25,7 @@ from trainers.run import Run, train
 from trainers.settings import Settings
 
 PROGRAM = "python -m trainers"
-COMMANDS = {"list": listing.main, "report": report.main}
+COMMANDS = {"list": listing.main, "report": report.main, "partition": partitions.main}
 
 
 @dataclass(frozen=True)
@@ -65,7 +68,9 @@ def read(arguments: Sequence[str]) -> Command:
     """
     names = list(ALGORITHMS)
     if not arguments:
-        raise FedscapeError(f"give an algorithm, one of {', '.join(names)}, or list or report (see {PROGRAM} --help)")
+        raise FedscapeError(
+            f"give an algorithm, one of {', '.join(names)}, or list, report or partition (see {PROGRAM} --help)"
+        )
     if not arguments[0].startswith("-") and arguments[0] not in names:
         raise unknown_name("algorithm", arguments[0], [*names, *COMMANDS])
     subcommands = {name: _subcommand(kind) for name, kind in ALGORITHMS.items()}
@@ -76,7 +81,8 @@ def read(arguments: Sequence[str]) -> Command:
             description="Train a model with a federated algorithm and write checkpoints to a run directory.\n\n"
             f"{PROGRAM} ALGORITHM --help shows the algorithm's own hyper-parameters, parts and all settings.\n\n"
             f"{PROGRAM} list tells what each algorithm keeps, sends and combines with; "
-            f"{PROGRAM} report RUN [RUN ...] compares runs.",
+            f"{PROGRAM} report RUN [RUN ...] compares runs; "
+            f"{PROGRAM} partition shows how a data set is divided over clients.",
             args=arguments,
             config=(tyro.conf.OmitArgPrefixes, tyro.conf.FlagCreatePairsOff),
         ),
@@ -87,7 +93,7 @@ def read(arguments: Sequence[str]) -> Command:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Parse, train, say where the checkpoint is; 0, or 3 where the run diverged.
 
-    ``list`` and ``report`` take their own options.
+    ``list``, ``report`` and ``partition`` take their own options.
     """
     given = sys.argv[1:] if arguments is None else arguments
     if given and given[0] in COMMANDS:
@@ -114,9 +120,10 @@ def _summary(name: str, result: Run, rounds: int) -> str:
     if not result.metrics:
         return f"initial model of {name}: {result.checkpoint}"
     last = result.metrics[-1]
+    miou = f", test mIoU {last['test_miou']:.2%}" if "test_miou" in last else ""
     return (
         f"{name}, {last['round']} rounds: train loss {last['train_loss']:.4f}, test loss {last['test_loss']:.4f}, "
-        f"test accuracy {last['test_accuracy']:.2%}\ncheckpoint: {result.checkpoint}"
+        f"test accuracy {last['test_accuracy']:.2%}{miou}\ncheckpoint: {result.checkpoint}"
     )
 
 

@@ -10,8 +10,8 @@ from torch import Tensor
 Augmentation = Literal["none", "flip-crop"]
 
 
-def flip_crop(images: Tensor, generator: torch.Generator, padding: int = 4) -> Tensor:
-    """Flip each image [n, C, H, W] with probability 1/2 and crop it from itself padded with zeros.
+def flip_crop(images: Tensor, generator: torch.Generator, padding: int = 4, fill: int = 0) -> Tensor:
+    """Flip each image [n, C, H, W] with probability 1/2 and crop it from itself padded with ``fill``.
 
     Works on stored images, before normalisation, on their device; the draws are the CPU generator's.
     """
@@ -21,7 +21,7 @@ def flip_crop(images: Tensor, generator: torch.Generator, padding: int = 4) -> T
     rows = corner[0, :, None] + torch.arange(height)
     columns = torch.arange(width).expand(n, width)
     columns = corner[1, :, None] + torch.where(flipped[:, None], columns.flip(1), columns)
-    padded = torch.nn.functional.pad(images, [padding] * 4)
+    padded = torch.nn.functional.pad(images, [padding] * 4, value=fill)
     device = images.device
     return padded[
         torch.arange(n, device=device)[:, None, None, None],

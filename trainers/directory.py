@@ -20,11 +20,11 @@ from trainers.settings import FREE_ON_RESUME, Settings
 class RunDirectory:
     """Files of one run under ``path``.
 
-    ``config.json`` (settings, parts and hyper-parameters), ``metrics.jsonl`` (an object a round), ``partition.npz``,
-    ``ckpt.pt`` (latest model), ``rounds/NNNNN.pt`` (kept models), ``swa.pt`` (the mean of server models),
-    ``result.json`` (how the run ended; none while it goes on), ``state.pt`` (what resuming needs), ``clients/`` and
-    ``latest/`` (clients' states and last models, where they are kept on disk).  Each is written whole or not at all;
-    ``state.pt`` alone decides where a run goes on.
+    ``config.json`` (settings, parts and hyper-parameters), ``metrics.jsonl`` (an object a round), ``partition.npz``
+    (whose the samples are) and, where the test data are split too, ``partition_test.npz``, ``ckpt.pt`` (latest model),
+    ``rounds/NNNNN.pt`` (kept models), ``swa.pt`` (the mean of server models), ``result.json`` (how the run ended; none
+    while it goes on), ``state.pt`` (what resuming needs), ``clients/`` and ``latest/`` (clients' states and models,
+    where they are kept on disk).  Each is written whole or not at all; ``state.pt`` alone decides where a run goes on.
     """
 
     def __init__(self, path: str | Path) -> None:
@@ -112,6 +112,10 @@ class RunDirectory:
     def save_partition(self, partition: Partition) -> None:
         """Write ``partition.npz``."""
         partition.save(self.path / "partition.npz")
+
+    def save_test_partition(self, partition: Partition) -> None:
+        """Write ``partition_test.npz``."""
+        partition.save(self.path / "partition_test.npz")
 
     def save_round(self, checkpoint: Checkpoint) -> None:
         """Write ``rounds/NNNNN.pt``."""

@@ -107,7 +107,8 @@ class SequentialExecutor:
         total = torch.zeros((), dtype=torch.float64, device=w.device)
         order = torch_generator(seed, "batches", round.number, client)
         augmentation = torch_generator(seed, "augmentation", round.number, client)
-        everything = WholeData(self._model, self._data, mine, (seed, "full gradient", round.number, client))
+        stream = (seed, "full gradient", round.number, client)
+        everything = WholeData(self._model, self._data, mine, stream, local.task)
         self._algorithm.prepare(state, received, everything, round)
         batches = batch_indices(
             len(mine), local.batch_size, local.epochs, order, steps=local.steps, last=local.last_batch

@@ -8,13 +8,15 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from landscape.batchnorm import BatchStatistics
 from landscape.errors import FedscapeError
 from landscape.flat import FlatModule
+from landscape.landscape import micro_batch
 from landscape.randomness import global_seed
 from landscape.samples import Samples
+from landscape.tasks import IGNORED, Task, loss_of
 from trainers.algorithm import Algorithm, Gradient, Round, State
 from trainers.ascent import Ascent
 from trainers.augmentation import Augmentation, cutout, flip_crop, mixup
@@ -40,6 +42,7 @@ class LocalWork:
         clip_at: ``direction``, with the algorithm's correction in it, or ``gradient``, without.
         batchnorm: whether BatchNorm's running statistics are averaged, or stay with the client (SiloBN).
         parts: ascent, MAN, mixup and cutout.
+        task: what the targets are, which decides the loss.
     """
 
     epochs: int
@@ -53,6 +56,7 @@ class LocalWork:
     clip_at: ClipAt = "direction"
     batchnorm: Literal["average", "silo"] = "average"
     parts: Parts = field(default_factory=Parts)
+    task: Task = "classification"
 
 
 def local_step(
@@ -105,12 +109,16 @@ class Batch:
     def __init__(
         self, model: FlatModule, data: Samples, indices: Tensor, local: LocalWork, generator: torch.Generator
     ) -> None:
-        self.model, self._parts = model, local.parts
+        self.model, self._parts, self._loss_of = model, local.parts, loss_of(local.task)
         self._statistics = BatchStatistics(model.module)
-        inputs = data.inputs[indices]
+        inputs, self._targets = data.stored(indices)
         if local.augment == "flip-crop":
+            drawn = generator.get_state()
             inputs = flip_crop(inputs, generator)
-        inputs, self._targets = data.prepare(inputs, model.dtype), data.targets[indices]
+            if local.task == "segmentation":  # the labels move with the pixels, by the same draws
+                generator.set_state(drawn)
+                self._targets = flip_crop(self._targets[:, None], generator, fill=IGNORED)[:, 0]
+        inputs = data.prepare(inputs, model.dtype)
         if local.parts.cutout:
             inputs = cutout(inputs, local.parts.cutout, generator)
         self._partners: Tensor | None = None
@@ -163,10 +171,10 @@ class Batch:
             ) from error
 
     def _score(self, outputs: Tensor) -> Tensor:
-        loss = nn.functional.cross_entropy(outputs, self._targets)
+        loss = self._loss_of(outputs, self._targets)
         if self._partners is None:
             return loss
-        return self._share * loss + (1 - self._share) * nn.functional.cross_entropy(outputs, self._partners)
+        return self._share * loss + (1 - self._share) * self._loss_of(outputs, self._partners)
 
 
 class WholeData:
@@ -177,8 +185,15 @@ class WholeData:
     local steps draw what they draw without it, and BatchNorm's running statistics stay what they are.
     """
 
-    def __init__(self, model: FlatModule, data: Samples, indices: Tensor, stream: tuple[int, str, int, int]) -> None:
-        self._model, self._data, self._indices, self._stream = model, data, indices, stream
+    def __init__(
+        self,
+        model: FlatModule,
+        data: Samples,
+        indices: Tensor,
+        stream: tuple[int, str, int, int],
+        task: Task = "classification",
+    ) -> None:
+        self._model, self._data, self._indices, self._stream, self._task = model, data, indices, stream, task
 
     @property
     def input_shape(self) -> tuple[int, ...]:
@@ -190,9 +205,10 @@ class WholeData:
         total = torch.zeros_like(w)
         self._model.load(w)
         with global_seed(*self._stream), BatchStatistics(self._model.module).untouched():
-            for indices in self._indices.split(_MICRO_BATCH):
+            size = micro_batch(self._model.device, self._task, self._data.targets)
+            for indices in self._indices.split(min(size, _MICRO_BATCH)):
                 inputs, targets = self._data.batch(indices, self._model.dtype)
                 with torch.enable_grad():
-                    loss = nn.functional.cross_entropy(self._model.module(inputs), targets)
+                    loss = loss_of(self._task)(self._model.module(inputs), targets)
                 total += len(indices) / len(self._indices) * self._model.gradient(loss)
         return total

@@ -229,9 +229,11 @@ def _columns(targets: Sequence[float]) -> dict[str, Callable[[RecordedRun], Cell
         "accuracy %": lambda run: percent(run.last("test_accuracy")),
         "best %": lambda run: percent(max(run.values("test_accuracy"), default=None)),
         "last tenth %": lambda run: percent(run.last_accuracy()),
+        "mIoU %": lambda run: percent(run.last("test_miou")),
         "test loss": lambda run: run.last("test_loss"),
         "train loss": lambda run: run.last("train_loss"),
         "SWA %": lambda run: percent(run.last("swa_test_accuracy")),
+        "SWA mIoU %": lambda run: percent(run.last("swa_test_miou")),
     }
     for target in targets:
         columns[f"rounds to {100 * target:g} %"] = rounds_to(target)

@@ -14,12 +14,14 @@ from torch import Tensor
 
 from landscape.batchnorm import BatchStatistics
 from landscape.checkpoint import Checkpoint
-from landscape.datasets import Dataset, load_dataset
+from landscape.datasets import Dataset, load_dataset, recorded_name
 from landscape.devices import resolve_device, resolve_dtype
 from landscape.flat import FlatModule
+from landscape.matching import matching_partition
 from landscape.models import build_model
-from landscape.partition import Partition, make_partition
+from landscape.partition import Partition, partition_dataset
 from landscape.progress import Progress
+from landscape.tasks import require_outputs
 from trainers.algorithm import Algorithm
 from trainers.algorithms import algorithm_name
 from trainers.directory import RunDirectory
@@ -97,15 +99,16 @@ class _Training:
         self.algorithm, self.settings, self.parts, self.directory = algorithm, settings, parts, directory
         device, dtype = resolve_device(settings.device), resolve_dtype(settings.dtype)
         self.dataset: Dataset = load_dataset(settings.data, settings.folder)
-        labels = self.dataset.train.targets.numpy()
-        self.partition: Partition = make_partition(settings.partition, labels, settings.clients, settings.seed)
+        self.partition: Partition = partition_dataset(settings.partition, self.dataset, settings.clients, settings.seed)
+        self.test_partition = self._split_test()
         self.model_kwargs: dict[str, Any] = {
             "input_shape": list(self.dataset.input_shape),
             "classes": self.dataset.classes,
         }
         module = build_model(settings.model, seed=settings.seed, **self.model_kwargs)
+        require_outputs(module, self.dataset.task, self.dataset.classes, self.dataset.train)
         self._check_man(module, dtype)
-        self.evaluator = Evaluator(module, self.dataset, self.partition, device, dtype)
+        self.evaluator = Evaluator(module, self.dataset, self.partition, device, dtype, self.test_partition)
         self.model = FlatModule(module, device, dtype)
         self.statistics = BatchStatistics(self.model.module)
         local = LocalWork(
@@ -120,8 +123,9 @@ class _Training:
             settings.clip_at,
             settings.batchnorm,
             parts,
+            self.dataset.task,
         )
-        executor = SequentialExecutor(self.model, self.dataset.train.to(device), self.partition, algorithm, local)
+        executor = SequentialExecutor(self.model, self.dataset.train.placed(device), self.partition, algorithm, local)
         self.federation = Federation(
             algorithm,
             executor,
@@ -136,6 +140,12 @@ class _Training:
             "clients": settings.clients,
             "digest": self.partition.digest(),
         }
+
+    def _split_test(self) -> Partition | None:
+        if not self.settings.client_accuracy or self.settings.client_test != "split":
+            return None
+        labels, others = (data.targets.numpy() for data in (self.dataset.train, self.dataset.test))
+        return matching_partition(self.partition, labels, others, self.settings.seed)
 
     def _check_man(self, module: torch.nn.Module, dtype: torch.dtype) -> None:
         """Refuse MAN on a model without activations before the first round, not in it."""
@@ -152,6 +162,8 @@ class _Training:
         state = self.directory.open(self.algorithm, settings, self.parts, resume=resume)
         if progress and federation.store.peak_memory:
             print(federation.store.describe(), file=sys.stderr)
+        if self.test_partition is not None:
+            self.directory.save_test_partition(self.test_partition)
         if state is None:
             self.directory.save_partition(self.partition)
             initial = self.checkpoint(federation.model, self.evaluate(federation.model, clients=False))
@@ -194,7 +206,7 @@ class _Training:
                     federation.settle()
                     last_save = time.perf_counter()
                     cost = last_save - before
-                shown = {name: value for name, value in scores.items() if name in ("test_loss", "test_accuracy")}
+                shown = {name: scores[name] for name in ("test_loss", "test_accuracy", "test_miou") if name in scores}
                 bar.update(number, loss=record["train_loss"], **shown)
         status: Status = "diverged" if reason else "finished"
         self.directory.save_result({"status": status, "round": federation.round, "reason": reason})
@@ -258,10 +270,11 @@ class _Training:
         return Checkpoint(
             model={"name": settings.model, "kwargs": self.model_kwargs},
             data={
-                "name": str(Path(settings.data).resolve()) if settings.data.endswith(".npz") else settings.data,
+                "name": recorded_name(settings.data),
                 "kwargs": data_kwargs,
                 "partition": self.partition_recipe,
                 "seed": settings.seed,
+                "task": self.dataset.task,
             },
             algorithm={
                 "name": algorithm_name(self.algorithm),

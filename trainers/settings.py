@@ -26,13 +26,17 @@ class Settings:
     """What is trained, on what, by how many clients and for how long."""
 
     data: str = "digits"
-    """data set: digits (embedded), cifar10, cifar100, fashion_mnist, a .npz file, or package.module:callable"""
+    """data set: digits (embedded), a name that `python -m landscape.data list` shows, a .npz file, a folder of images
+    (folder:PATH), or package.module:callable"""
     data_dir: str = ""
     """folder that holds the data set's own folder (cifar-10-batches-py, ...); digits and .npz need none"""
     model: str = "digits_mlp"
-    """network: digits_mlp, digits_cnn, lenet_fed, resnet18_gn, or package.module:callable"""
+    """network: digits_mlp, lenet_fed, resnet18_gn, ... (the README has the table), or package.module:callable"""
     partition: str = "dirichlet:0.1"
-    """which client holds which sample: iid, or dirichlet:ALPHA (per-class parameter, equal sizes)"""
+    """which client holds which sample: iid, dirichlet:ALPHA (FedDyn's parameter for each class), dirichlet-hsu:ALPHA
+    (Hsu's total concentration; 0: one class a client), pathological:CLASSES, pam[:ALPHA:BETA] (superclasses, then
+    classes) or natural (the data set's own clients); +replacement deals classes that are used up again,
+    +sizes:DEVIATION makes log-normal sizes of equal ones"""
     clients: int = 20
     """N, number of clients"""
     per_round: int = 5
@@ -79,7 +83,10 @@ class Settings:
     """test the model each so many rounds, and after the last; 0: only after the last"""
     client_accuracy: int = 0
     """evaluate by client each so many rounds, and after the last: mean and deviation over the clients of the accuracy
-    on each one's training data, and on the test data reweighted to its label ratios; 0: never"""
+    on each one's training data, and on the test data as --client-test says; 0: never"""
+    client_test: Literal["reweighted", "split"] = "reweighted"
+    """a client's test data for --client-accuracy: all of them reweighted to its label ratios, or its own part of them,
+    with its label ratios too, by a split over the clients (partition_test.npz)"""
     client_store: Where = "auto"
     """what clients keep between rounds stays on the device, in host memory, or on disk in the run directory; auto: the
     first of them where the states of all clients take less than a quarter of the free memory"""
@@ -126,7 +133,8 @@ class Settings:
 
 
 FREE_ON_RESUME = (
-    "rounds", "device", "data_dir", "eval_every", "client_accuracy", "client_store", "save_every", "save_clients",
+    "rounds", "device", "data_dir", "eval_every", "client_accuracy", "client_test", "client_store", "save_every",
+    "save_clients",
 )  # fmt: skip
 """Settings that may change between the parts of a run: they do not change what is computed in a round
 (another device changes it by rounding)."""

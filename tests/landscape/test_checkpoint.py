@@ -163,7 +163,7 @@ class TestPartition:
             calls.append(arguments[0])
             return partition()
 
-        monkeypatch.setattr("landscape.checkpoint.make_partition", counted)
+        monkeypatch.setattr("landscape.checkpoint.partition_dataset", counted)
         return calls
 
     @staticmethod

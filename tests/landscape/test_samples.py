@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-import landscape.landscape
+import landscape.samples
 from landscape import FedscapeError, Landscape, Samples, build_model, load_dataset
 
 IMAGES = torch.arange(5 * 2 * 3 * 3, dtype=torch.uint8).view(5, 2, 3, 3)
@@ -94,13 +94,13 @@ class TestStreaming:
         self, samples, monkeypatch, share, streams
     ):
         placed = {}
-        monkeypatch.setattr(landscape.landscape, "free_memory", lambda device: int(share * samples.nbytes))
+        monkeypatch.setattr(landscape.samples, "free_memory", lambda device: int(share * samples.nbytes))
         monkeypatch.setattr(Samples, "streamed", lambda self, place: placed.setdefault("streamed", place))
         monkeypatch.setattr(Samples, "to", lambda self, place: placed.setdefault("resident", place))
         gpu = torch.device("cuda")
-        landscape.landscape._placed(samples, gpu, None)
+        samples.placed(gpu)
         assert placed == {"streamed" if streams else "resident": gpu}
         placed.clear()
-        landscape.landscape._placed(samples, torch.device("cpu"), None)
-        landscape.landscape._placed(samples, gpu, not streams)
+        samples.placed(torch.device("cpu"))
+        samples.placed(gpu, not streams)
         assert set(placed) == {"resident", "resident" if streams else "streamed"}

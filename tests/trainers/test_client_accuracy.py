@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from landscape import Checkpoint, Partition, Samples, build_model, load_dataset
+from landscape import Checkpoint, FedscapeError, Partition, Samples, build_model, load_dataset
 from landscape.datasets import Dataset
 from tests.trainers.federations import net, partition, samples
 from trainers import FedAvg, Settings, train
@@ -98,3 +98,36 @@ def test_asking_for_it_changes_nothing_else(tmp_path):
     )
     assert plain == asked
     assert Checkpoint.load(runs[0].checkpoint).digest() == Checkpoint.load(runs[1].checkpoint).digest()
+
+
+class TestSplitTestData:
+    def test_is_that_on_each_clients_part_of_the_test_data(self, tmp_path):
+        settings = Settings(**SETTINGS, rounds=2, client_accuracy=1, client_test="split")
+        run = train(FedAvg(), settings, out=tmp_path)
+        dataset = load_dataset("digits")
+        parts = Partition.load(run.path / "partition_test.npz")
+        labels, test_labels = dataset.train.targets.numpy(), dataset.test.targets.numpy()
+        counts = Partition.load(run.path / "partition.npz").label_counts(labels, 10)
+        scale = (np.bincount(test_labels) / np.bincount(labels)).min()
+        assert np.abs(parts.label_counts(test_labels, 10) - scale * counts).max() < 1
+        for record in run.metrics:
+            module = build_model("digits_mlp", seed=0, input_shape=[1, 8, 8], classes=10).eval()
+            module.load_state_dict(Checkpoint.load(run.path / "rounds" / f"{record['round']:05d}.pt").parameters)
+            hits = np.array(right(module, dataset.test))
+            accuracies = [hits[mine].mean() for mine in parts.clients]
+            assert record["client_test_accuracy"] == pytest.approx(np.mean(accuracies), abs=1e-12)
+            assert record["client_test_accuracy_deviation"] == pytest.approx(np.std(accuracies), abs=1e-12)
+
+    def test_may_be_asked_for_when_a_run_goes_on(self, tmp_path):
+        train(FedAvg(), Settings(**SETTINGS, rounds=1), out=tmp_path)
+        assert not (tmp_path / "partition_test.npz").exists()
+        settings = Settings(**SETTINGS, rounds=2, client_accuracy=1, client_test="split")
+        run = train(FedAvg(), settings, out=tmp_path, resume=True)
+        assert (tmp_path / "partition_test.npz").exists()
+        assert "client_test_accuracy" in run.metrics[1]
+
+    def test_too_few_test_samples_are_refused_before_the_run_starts(self, tmp_path):
+        settings = Settings(clients=400, per_round=3, rounds=1, client_accuracy=1, client_test="split")
+        with pytest.raises(FedscapeError, match="355 test samples are too few to split over 400 clients"):
+            train(FedAvg(), settings, out=tmp_path / "run")
+        assert not (tmp_path / "run").exists()

@@ -81,7 +81,7 @@ def test_list_and_report_are_commands_too(tmp_path, capsys):
         ("fedavg --data digit", "unknown data set 'digit': did you mean 'digits'?"),
         ("fedavg --data nothing.npz", "there is no file nothing.npz"),
         ("fedavg --data cifar10", "give --data-dir DIR, the folder that holds cifar-10-batches-py/"),
-        ("fedavg --data cifar10 --data-dir {tmp}", "it must hold cifar-10-batches-py/, unpacked from https"),
+        ("fedavg --data cifar10 --data-dir {tmp}", "the folder must hold cifar-10-batches-py/ with"),
         ("fedavg --data no.module:f", "cannot import the data set 'no.module:f'"),
         ("fedavg --model digits_mpl", "unknown model 'digits_mpl': did you mean 'digits_mlp'?"),
         ("fedavg --model lenet_fed", "the model 'lenet_fed' takes images"),

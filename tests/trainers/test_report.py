@@ -57,9 +57,11 @@ def test_every_column_of_a_run_worked_out_by_hand(tmp_path):
         "accuracy %": 75.0,
         "best %": 90.0,
         "last tenth %": None,  # only round 10 is among the last tenth, and one number is no mean
+        "mIoU %": None,
         "test loss": pytest.approx(0.4),
         "train loss": pytest.approx(0.1),
         "SWA %": None,
+        "SWA mIoU %": None,
         "rounds to 80 %": 4,
         "GB to 80 %": pytest.approx(4 * 0.006),
         "rounds to 95 %": ">10",

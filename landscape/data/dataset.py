@@ -1,0 +1,172 @@
+"""What a data set is: a training and a test set, their normalisation, and what is known of the samples."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from landscape.errors import FedscapeError
+from landscape.registry import Registry
+from landscape.samples import Samples
+from landscape.tasks import IGNORED, Task
+
+Arrays = tuple[np.ndarray, np.ndarray]
+"""Inputs [n, ...] and targets [n, ...]."""
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """A training and a test set with the same normalisation.
+
+    Attributes:
+        task: ``classification`` (targets int64 [n]) or ``segmentation`` (targets uint8 [n, H, W], 255 is ignored).
+        clients: int64 [n], the natural client (0 and on) of each training sample, where the data have clients.
+        superclasses: int64 [classes], the superclass (0 and on) of each class, where the labels have two levels.
+        class_names: as published, or none.
+
+    Raises:
+        FedscapeError: clients or superclasses that do not fit the samples or the classes.
+    """
+
+    name: str
+    train: Samples
+    test: Samples
+    classes: int
+    task: Task = "classification"
+    clients: Tensor | None = None
+    superclasses: Tensor | None = None
+    class_names: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        for ids, count, what in (
+            (self.clients, len(self.train), "clients, one a training sample"),
+            (self.superclasses, self.classes, "superclasses, one a class"),
+        ):
+            if ids is not None and (ids.dtype != torch.int64 or ids.shape != (count,) or ids.min() < 0):
+                raise FedscapeError(f"{self.name}: {what}, must be {count} int64 numbers from 0, not {_form(ids)}")
+        if self.class_names and len(self.class_names) != self.classes:
+            raise FedscapeError(f"{self.name}: {len(self.class_names)} names for {self.classes} classes")
+
+    @property
+    def input_shape(self) -> tuple[int, ...]:
+        """The shape of one input, without the batch axis, e.g. ``(3, 32, 32)``."""
+        return tuple(self.train.inputs.shape[1:])
+
+    def split(self, name: str) -> Samples:
+        """``train`` or ``test``.
+
+        Raises:
+            FedscapeError: any other name.
+        """
+        if name not in ("train", "test"):
+            raise FedscapeError(f"unknown split '{name}': give train or test")
+        return self.train if name == "train" else self.test
+
+
+Loader = Callable[[Path | None], Dataset]
+DATASETS: Registry[Loader] = Registry("data set")
+
+
+def make_dataset(
+    name: str,
+    train: Arrays,
+    test: Arrays,
+    *,
+    classes: int | None = None,
+    mean: Sequence[float] | None = None,
+    std: Sequence[float] | None = None,
+    task: Task = "classification",
+    clients: np.ndarray | None = None,
+    superclasses: np.ndarray | None = None,
+    class_names: Sequence[str] = (),
+) -> Dataset:
+    """A data set from arrays: inputs [n, C, H, W] (or [n, features]) and integer labels [n] or maps [n, H, W].
+
+    Arrays that are mapped from a file stay so.
+
+    Args:
+        classes: the number of classes; the largest training label + 1 unless given.
+        mean, std: per channel, in the inputs' own units (0-255 for uint8 images); computed from the
+            training inputs unless given.
+        task, clients, superclasses, class_names: as :class:`Dataset` has them.
+
+    Raises:
+        FedscapeError: shapes that do not fit, labels out of range.
+    """
+    x, y = train
+    if not (np.issubdtype(y.dtype, np.integer) and np.issubdtype(test[1].dtype, np.integer)):
+        raise FedscapeError(f"{name}: labels are {y.dtype}, they must be integers")
+    if x.shape[1:] != test[0].shape[1:]:
+        raise FedscapeError(f"{name}: training inputs are {x.shape[1:]}, test inputs {test[0].shape[1:]}")
+    count = classes if classes is not None else int(y.max(initial=0)) + 1
+    for part, inputs, labels in (("training", x, y), ("test", *test)):
+        if not len(labels):
+            raise FedscapeError(f"{name}: there are no {part} samples")
+        if task == "segmentation":
+            _check_maps(name, part, inputs, labels, count)
+        elif labels.ndim != 1 or not 0 <= int(labels.min()) <= int(labels.max()) < count:
+            raise FedscapeError(f"{name}: {part} labels must be one number from 0 to {count - 1} a sample")
+    if mean is None or std is None:
+        mean, std = channel_statistics(x)
+    shape = (len(mean), *[1] * (x.ndim - 2))
+    kind = np.uint8 if task == "segmentation" else np.int64
+
+    def samples(inputs: np.ndarray, labels: np.ndarray) -> Samples:
+        return Samples(
+            torch.from_numpy(inputs if isinstance(inputs, np.memmap) else np.ascontiguousarray(inputs)),
+            torch.from_numpy(labels.astype(kind, copy=False)),
+            torch.tensor(mean, dtype=torch.float64).reshape(shape),
+            torch.tensor(std, dtype=torch.float64).reshape(shape),
+        )
+
+    return Dataset(
+        name, samples(x, y), samples(*test), count, task, _ids(clients), _ids(superclasses), tuple(class_names)
+    )
+
+
+def _ids(values: np.ndarray | None) -> Tensor | None:
+    return None if values is None else torch.from_numpy(np.asarray(values).astype(np.int64))
+
+
+def _form(ids: Tensor) -> str:
+    return f"{ids.dtype} {tuple(ids.shape)} from {ids.min()}" if len(ids) else "none"
+
+
+def _check_maps(name: str, part: str, inputs: np.ndarray, maps: np.ndarray, classes: int) -> None:
+    if maps.ndim != 3 or maps.shape[1:] != inputs.shape[2:] or maps.dtype != np.uint8:
+        raise FedscapeError(
+            f"{name}: {part} maps are {maps.dtype} {maps.shape} for inputs {inputs.shape}, expected uint8 (n, H, W)"
+        )
+    if any(((chunk >= classes) & (chunk != IGNORED)).any() for chunk in chunks(maps)):
+        raise FedscapeError(f"{name}: {part} maps must hold numbers from 0 to {classes - 1}, or {IGNORED}")
+
+
+def chunks(array: np.ndarray, values: int = 1 << 24) -> Iterator[np.ndarray]:
+    """The array in runs of samples of about ``values`` numbers each, so that a mapped one is never whole in memory."""
+    step = max(1, values * len(array) // max(1, array.size))
+    for start in range(0, len(array), step):
+        yield array[start : start + step]
+
+
+def channel_statistics(x: np.ndarray) -> tuple[list[float], list[float]]:
+    """Mean and standard deviation of each channel of [n, C, ...], in float64; the deviation at least 1e-8."""
+    channels = x.shape[1]
+    if x.dtype == np.uint8:  # by how often each value occurs, which is several times as fast
+        values = np.arange(256.0)
+        counts = np.zeros((channels, 256))
+        for chunk in chunks(x):
+            counts += [np.bincount(chunk[:, c].reshape(-1), minlength=256) for c in range(channels)]
+        shares = counts / counts.sum(1, keepdims=True)
+        mean = shares @ values
+        square = (shares * np.square(values - mean[:, None])).sum(1)
+    else:
+        axes, shape = (0, *range(2, x.ndim)), (-1, *[1] * (x.ndim - 2))
+        count = x.size // channels
+        mean = sum(chunk.sum(axis=axes, dtype=np.float64) for chunk in chunks(x)) / count
+        square = sum(np.square(chunk - mean.reshape(shape)).sum(axis=axes) for chunk in chunks(x, 1 << 21)) / count
+    return mean.tolist(), np.maximum(np.sqrt(square), 1e-8).tolist()

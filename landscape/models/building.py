@@ -1,0 +1,58 @@
+"""Networks by name: the registry, and how one is built from a seed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import nn
+
+from landscape.errors import FedscapeError
+from landscape.randomness import global_seed
+from landscape.registry import Registry
+
+Builder = Callable[..., nn.Module]
+MODELS: Registry[Builder] = Registry("model")
+
+
+def build_model(
+    name: str, *, seed: int, input_shape: Sequence[int], classes: int, imports: bool = True, **kwargs: Any
+) -> nn.Module:
+    """The network called ``name`` with seeded initial parameters, on the CPU in float32.
+
+    Args:
+        name: a registered name or ``package.module:callable``; the builder is called with
+            ``input_shape=`` (one sample's shape), ``classes=`` and ``kwargs``.
+        seed: the same seed gives the same parameters on every device.
+        imports: whether a ``package.module:callable`` may be imported.
+
+    Raises:
+        FedscapeError: an unknown name, or a network that cannot take such inputs.
+    """
+    builder = MODELS.get(name, imports=imports)
+    # On the CPU whatever torch's default device is: the draws are then the same for every device.
+    with global_seed(seed, "initialisation"), torch.device("cpu"):
+        try:
+            model = builder(input_shape=tuple(input_shape), classes=classes, **kwargs)
+        except FedscapeError:
+            raise
+        except (TypeError, ValueError, RuntimeError) as error:
+            raise FedscapeError(f"the model '{name}' cannot be built: {str(error).partition(chr(10))[0]}") from error
+    if not isinstance(model, nn.Module):
+        raise FedscapeError(f"the model '{name}' returned {type(model).__name__}, not a torch.nn.Module")
+    return model
+
+
+def image_shape(name: str, shape: Sequence[int], smallest: int) -> tuple[int, int, int]:
+    """One image's (channels, height, width).
+
+    Raises:
+        FedscapeError: inputs are no images, or smaller than the model ``name`` takes.
+    """
+    if len(shape) != 3 or min(shape[1:]) < smallest:
+        raise FedscapeError(
+            f"the model '{name}' takes images (channels, height, width) of at least {smallest}x{smallest}, "
+            f"not inputs of shape {tuple(shape)}"
+        )
+    return shape[0], shape[1], shape[2]

@@ -1,0 +1,96 @@
+"""Pictures of partitions: heat maps and histograms, as in Figures 2, 5 and 6 of Sun et al., ICML 2023 (FedSMOO)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.colors import PowerNorm
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
+
+_EDGE = 40
+"""Up to so many bars have edges: beyond, edges would hide them."""
+
+
+def plot_partitions(titles: Sequence[str], counts: Sequence[np.ndarray], available: np.ndarray) -> Figure:
+    """A row a partition: heat map, samples per class, sizes of clients, classes per client.
+
+    Args:
+        titles: what each partition is.
+        counts: samples per client and class, [clients, classes] each; no columns where there are no classes.
+        available: samples of each class in the data, [classes]; empty where there are no classes.
+    """
+    labelled = bool(len(available))
+    figure = Figure(figsize=(16 if labelled else 5, 0.6 + 3.6 * len(counts)), layout="constrained")
+    rows = figure.subfigures(len(counts), 1, squeeze=False)[:, 0]
+    drawn = []
+    for row, title, numbers in zip(rows, titles, counts, strict=True):
+        row.suptitle(title, fontsize=12)
+        if not labelled:
+            draw_sizes(row.subplots(), numbers)
+            continue
+        axes = row.subplots(1, 4, width_ratios=[1.5, 1.1, 1, 1])
+        drawn.append(axes)
+        draw_heat_map(axes[0], numbers)
+        draw_class_totals(axes[1], numbers, available)
+        draw_sizes(axes[2], numbers)
+        draw_held_classes(axes[3], numbers)
+    # The same scale for all: what replacement does to the classes is told by comparison (Figures 2 and 6).
+    top = max((axes[1].get_ylim()[1] for axes in drawn), default=1)
+    for axes in drawn:
+        axes[1].set_ylim(0, top)
+    return figure
+
+
+def draw_heat_map(ax: Axes, counts: np.ndarray) -> None:
+    """Samples of each class (row) that each client (column) has: Figure 5."""
+    # The root keeps a few samples apart from none.
+    scale = PowerNorm(0.5, vmin=0, vmax=max(1, counts.max()))
+    image = ax.imshow(counts.T, norm=scale, cmap="Greys", aspect="auto", interpolation="nearest", origin="lower")
+    figure = ax.figure
+    figure.colorbar(image, ax=ax, label="samples", pad=0.02)
+    ax.set(xlabel="client", ylabel="class", title="Samples by client and class")
+    for axis in (ax.xaxis, ax.yaxis):
+        axis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
+
+
+def draw_class_totals(ax: Axes, counts: np.ndarray, available: np.ndarray) -> None:
+    """Samples of each class that all clients have together, and that the data have: Figures 2 and 6."""
+    totals = counts.sum(axis=0)
+    classes = np.arange(len(totals))
+    edge = "black" if len(totals) <= _EDGE else "0.55"
+    ax.bar(classes, totals, width=0.9 if len(totals) <= _EDGE else 1.0, color="0.7", edgecolor=edge, linewidth=0.6)
+    ax.stairs(available, np.arange(len(totals) + 1) - 0.5, color="black", linestyle="--", label="in the data")
+    ax.set(xlabel="class", ylabel="samples", title=f"All clients together, deviation {totals.std():.4g}")
+    ax.set_ylim(0, 1.25 * max(totals.max(), available.max()))
+    ax.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
+    ax.legend(loc="upper right", fontsize=8)
+
+
+def draw_sizes(ax: Axes, counts: np.ndarray) -> None:
+    """How many clients have how many samples."""
+    _histogram(ax, counts.sum(axis=1))
+    ax.set(xlabel="samples of a client", title="Sizes")
+
+
+def draw_held_classes(ax: Axes, counts: np.ndarray) -> None:
+    """How many clients have how many classes."""
+    _histogram(ax, (counts > 0).sum(axis=1))
+    ax.set(xlabel="classes of a client", title="Classes")
+
+
+def _histogram(ax: Axes, values: np.ndarray) -> None:
+    """Bars of whole numbers: one a value where there are few, else of equal width."""
+    low, high = int(values.min()), int(values.max())
+    width = -(-(high - low + 1) // 20)
+    edges = np.arange(low, high + width + 1, width) - 0.5
+    ax.hist(values, bins=edges.tolist(), color="0.7", edgecolor="black", linewidth=0.6)
+    ax.axvline(values.mean(), color="black", linestyle="--", label=f"mean {values.mean():.4g}")
+    ax.set_ylabel("clients")
+    ax.set_xlim(edges[0] - 0.5 * width, edges[-1] + 0.5 * width)
+    ax.set_ylim(0, 1.25 * ax.get_ylim()[1])
+    for axis in (ax.xaxis, ax.yaxis):
+        axis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
+    ax.legend(loc="upper right", fontsize=8)
