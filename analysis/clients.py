@@ -406,7 +406,7 @@ def _share(accuracy: float) -> str | None:
 
 def _saved(figure: Figure, path: str | Path | None) -> Figure:
     if path is not None:
-        from analysis.pictures import save_figure
+        from landscape.pictures import save_figure
 
         save_figure(figure, path)
     return figure

@@ -86,7 +86,7 @@ def save_pictures(measured: Sequence[tuple[str, Sequence[Measured]]], folder: Pa
         FedscapeError: a file cannot be written.
     """
     from analysis.layer_plots import plot_layers
-    from analysis.pictures import save_figure
+    from landscape.pictures import save_figure
 
     results = [(label, {one.key: one.found for one in several}) for label, several in measured]
     written = []

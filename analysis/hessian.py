@@ -502,8 +502,8 @@ def save_picture(command: Command, out: Path, paths: Sequence[Path], reports: Se
     Raises:
         FedscapeError: it cannot be written, or the curves' checkpoints are no rounds/NNNNN.pt.
     """
-    from analysis.pictures import save_figure
     from analysis.spectrum_plots import plot_rounds, plot_spectra
+    from landscape.pictures import save_figure
 
     picture = out / "hessian.png"
     if command.rounds:

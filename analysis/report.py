@@ -257,8 +257,8 @@ class HessianReport:
         Raises:
             FedscapeError: the file cannot be written or is of no kind Matplotlib writes; another kind of axis.
         """
-        from analysis.pictures import save_figure
         from analysis.spectrum_plots import plot_spectra
+        from landscape.pictures import save_figure
 
         figure = plot_spectra([self], None, eigenvalue_axis, density_axis)
         if path is not None:

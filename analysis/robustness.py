@@ -122,7 +122,7 @@ class Robustness:
             FedscapeError: the file cannot be written or is of no kind Matplotlib writes.
         """
         from analysis.corruption_plots import plot_corruptions
-        from analysis.pictures import save_figure
+        from landscape.pictures import save_figure
 
         figure = plot_corruptions(self)
         if path is not None:

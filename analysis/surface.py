@@ -127,7 +127,7 @@ class Command:
         if not self.checkpoints:
             raise FedscapeError(f"no checkpoint is given: give one or more files (see {PROGRAM} --help)")
         if self.plot is not None:
-            from analysis.pictures import check_picture
+            from landscape.pictures import check_picture
 
             check_picture(self.plot)
         if self.html is not None:
@@ -212,8 +212,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             save_vtk(surface, file)
             print(f"VTK: {file}")
     if command.plot is not None:
-        from analysis.pictures import save_figure
         from analysis.surface_figures import draw
+        from landscape.pictures import save_figure
 
         test = surfaces[0].test if len(surfaces) == 1 else None
         save_figure(draw(parts, command.labels, command.figure, command.scale, test), command.plot)

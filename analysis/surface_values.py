@@ -227,8 +227,8 @@ class Surface:
         Raises:
             FedscapeError: the file cannot be written, or is of no kind Matplotlib writes.
         """
-        from analysis.pictures import check_picture, save_figure
         from analysis.surface_figures import draw
+        from landscape.pictures import check_picture, save_figure
 
         if path is not None:
             check_picture(path)

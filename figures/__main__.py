@@ -10,13 +10,13 @@ from typing import Annotated, Literal
 
 import tyro
 
-from analysis.pictures import check_picture, save_figure
 from analysis.source import Source
 from figures.compare import compare
 from figures.contact_sheet import contact_sheet
 from figures.demo import demo
 from landscape import load_dataset
 from landscape.command import parse, run
+from landscape.pictures import check_picture, save_figure
 
 PROGRAM = "python -m figures"
 

@@ -13,7 +13,6 @@ from matplotlib.figure import Figure, SubFigure
 from matplotlib.ticker import LogFormatter, MaxNLocator, PercentFormatter
 
 from analysis import HessianReport, Surface
-from analysis.pictures import save_figure
 from analysis.source import Source
 from analysis.spectrum_plots import COLOURS, DASHES, MARKERS, draw_densities, draw_eigenvalues
 from analysis.surface_plots import Scale, draw_colour_bar, draw_panel
@@ -23,6 +22,7 @@ from landscape.checkpoint import run_files
 from landscape.files import make_directory
 from landscape.foreign import open_checkpoint
 from landscape.labels import distinct_labels
+from landscape.pictures import save_figure
 from landscape.table import Table
 from trainers.directory import RunDirectory
 
