@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor
 
+from analysis.eigen import largest_eigenpairs
+from analysis.operators import Hessian
 from analysis.planes import Plane
 from landscape import FedscapeError, Landscape
+from landscape.devices import TF32
 
 BatchNorm = Literal["frozen", "recalculated", "interpolated"]
+
+LAMBDA_TOLERANCE = 1e-2
+"""Relative error of λ_max at a point, with which a surface of it is read."""
 
 
 class Points:
@@ -32,14 +38,19 @@ class Points:
         batchnorm: one of the above; of a model without BatchNorm it changes nothing.
         weight_decay: c.
         statistics: of the models marked in the plane, [b] each; for ``interpolated``.
+        lambda_max: measure the Hessian's largest eigenvalue too, of the first landscape's loss and penalties, to a
+            relative error of :data:`LAMBDA_TOLERANCE`; that takes some ten to fifty times a point's time.
+        bf16: products and convolutions in bfloat16 (:class:`landscape.evaluation.Evaluator`), of the losses and
+            accuracies; λ_max stays in float32.
 
     Attributes:
-        names: of the quantities: ``train_loss``, ``train_loss_stderr``, ``train_acc``, ``train_acc_stderr``, ...;
-            accuracies in percent.
+        names: of the quantities: ``train_loss``, ``train_loss_stderr``, ``train_acc``, ``train_acc_stderr``, ...,
+            ``train_lambda_max``; accuracies in percent.
+        folded: how many BatchNorm layers are folded into the layers before them.
 
     Raises:
-        FedscapeError: a weight decay that is negative, an unknown treatment of BatchNorm, or interpolation in a plane
-            that no models span.
+        FedscapeError: a weight decay that is negative, an unknown treatment of BatchNorm, interpolation in a plane
+            that no models span, or ``bf16`` with another type than float32.
     """
 
     def __init__(
@@ -50,6 +61,8 @@ class Points:
         batchnorm: BatchNorm = "frozen",
         weight_decay: float = 0.0,
         statistics: Sequence[Tensor] | None = None,
+        lambda_max: bool = False,
+        bf16: bool = False,
     ) -> None:
         if not 0 <= weight_decay < float("inf"):
             raise FedscapeError(f"the weight decay is {weight_decay}: give 0 or more")
@@ -65,11 +78,54 @@ class Points:
         self.batchnorm = batchnorm if len(self._layers[0]) else "none"
         self._statistics = None if statistics is None else torch.stack(list(statistics)).double()
         self._w = torch.empty_like(plane.origin)
+        self._evaluators = {name: landscape.evaluator(bf16=bf16) for name, landscape in landscapes.items()}
+        self.folded = next(iter(self._evaluators.values())).folded
+        self._lambda_max, self._rounded = lambda_max, bf16
         self.names = []
         for split, landscape in landscapes.items():
             classes = not landscape.data.targets.is_floating_point()
             self.names += [f"{split}_loss", f"{split}_loss_stderr"]
             self.names += [f"{split}_acc", f"{split}_acc_stderr"] if classes else []
+        self.names += [f"{next(iter(landscapes))}_lambda_max"] if lambda_max else []
+
+    @property
+    def device(self) -> torch.device:
+        """Where it is measured."""
+        return self._w.device
+
+    @property
+    def rounded(self) -> bool:
+        """Whether products are rounded to fewer digits than float32 has: bfloat16 or TF32."""
+        return self._rounded or any(landscape.precision == TF32 for landscape in self._landscapes.values())
+
+    @property
+    def batch_sizes(self) -> dict[str, int]:
+        """Samples per micro-batch, by split; may be set."""
+        return {split: landscape.batch_size for split, landscape in self._landscapes.items()}
+
+    @batch_sizes.setter
+    def batch_sizes(self, sizes: Mapping[str, int]) -> None:
+        for split, size in sizes.items():
+            self._landscapes[split].batch_size = size
+
+    def tune(self) -> None:
+        """Choose the fastest micro-batch sizes (:meth:`landscape.evaluation.Evaluator.tune`)."""
+        for evaluator in self._evaluators.values():
+            evaluator.tune()
+
+    def keep(self) -> None:
+        """Prepare what is kept between points, before processes are forked that are to share it."""
+        for evaluator in self._evaluators.values():
+            evaluator.keep()
+
+    def full(self) -> Points:
+        """The same in float32, without what is asked for beside losses and accuracies: to check rounded ones."""
+        landscapes = {split: landscape.to("float32") for split, landscape in self._landscapes.items()}
+        statistics = self._statistics if self.batchnorm == "interpolated" else None
+        options: dict[str, Any] = {"weight_decay": self._weight_decay, "statistics": statistics}
+        if self.batchnorm != "none":
+            options["batchnorm"] = self.batchnorm
+        return Points(landscapes, self._plane, **options)
 
     @contextmanager
     def session(self) -> Iterator[None]:
@@ -85,13 +141,16 @@ class Points:
         self._set_statistics(x, y)
         decay = 0.5 * self._weight_decay * float(w.double().square().sum()) if self._weight_decay else 0.0
         found: dict[str, float] = {}
-        for split, landscape in self._landscapes.items():
-            result = landscape.evaluate(w, stderr=True)
+        for split, evaluator in self._evaluators.items():
+            result = evaluator(w, stderr=True)
             found[f"{split}_loss"] = result.loss + decay
             found[f"{split}_loss_stderr"] = _number(result.loss_stderr)
             if result.accuracy is not None:
                 found[f"{split}_acc"] = 100 * result.accuracy
                 found[f"{split}_acc_stderr"] = 100 * _number(result.accuracy_stderr)
+        if self._lambda_max:
+            split, landscape = next(iter(self._landscapes.items()))
+            found[f"{split}_lambda_max"] = _largest_eigenvalue(landscape, w) + self._weight_decay
         return found
 
     def _set_statistics(self, x: float, y: float) -> None:
@@ -105,6 +164,13 @@ class Points:
             return
         for layers in self._layers:
             layers.load(statistics)
+
+
+def _largest_eigenvalue(landscape: Landscape, w: Tensor) -> float:
+    """Of the Hessian at ``w``; not a number where the loss is not finite."""
+    if not landscape.gradient(w).isfinite().all():
+        return float("nan")
+    return float(largest_eigenpairs(Hessian(landscape, w), 1, tolerance=LAMBDA_TOLERANCE).values[0])
 
 
 def _number(value: float | None) -> float:

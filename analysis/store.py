@@ -56,6 +56,7 @@ class Provenance:
         regulariser: what is added to the loss, in words; nothing where it is empty.
         batchnorm: which statistics BatchNorm has at a point (:class:`analysis.points.Points`), or ``none``.
         test: whether the test data are measured too, beside ``split``.
+        lambda_max: whether the Hessian's largest eigenvalue is.
     """
 
     model: str
@@ -79,6 +80,7 @@ class Provenance:
     regulariser: str = ""
     batchnorm: str = "none"
     test: bool = False
+    lambda_max: bool = False
 
     def differences(self, other: Provenance) -> list[str]:
         """What differs, in words, causes before consequences: ``seed (0 there, 1 here)``."""
@@ -166,6 +168,8 @@ class SurfaceStore:
         self.error, self.tolerance = earlier.error, earlier.tolerance
         if self.tolerance is not None:
             self.notes = earlier.notes
+        elif self.done.any():
+            self.notes["batch_size"] = earlier.notes["batch_size"]
 
     def replace(self) -> None:
         """Make ready to write over what the file holds, if that is a surface of whatever.

@@ -8,7 +8,7 @@ import time
 from collections.abc import Sequence
 from contextlib import nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -30,18 +30,17 @@ from analysis.planes import (
     three_plane,
 )
 from analysis.points import BatchNorm, Points
+from analysis.rounding import rounding
 from analysis.store import MAX_POINTS, Provenance, SurfaceStore, client_ranges
 from analysis.surface_values import Surface
+from analysis.workers import Workers, workers_for
 from landscape import Checkpoint, FedscapeError, Landscape
 from landscape.activations import MAN
+from landscape.devices import cpu_threads
 from landscape.digests import tensor_digest
-from landscape.distributed import rank_and_world, sum_over_ranks
+from landscape.distributed import apart, rank_and_world, sum_over_ranks
 from landscape.lock import sole_writer
 from landscape.progress import Progress
-
-if TYPE_CHECKING:
-    pass
-
 
 PlaneKind = Literal["random", "hessian", "three", "pca", "line"]
 
@@ -74,8 +73,11 @@ def measure_surface(
     weight_decay: float = 0.0,
     penalty: MAN | None = None,
     batchnorm: BatchNorm | None = None,
+    lambda_max: bool = False,
+    bf16: bool = False,
     tolerance: float = 0.005,
     exact: bool = False,
+    workers: int | None = None,
     resume: bool = True,
     progress: bool = False,
 ) -> Surface:
@@ -96,10 +98,10 @@ def measure_surface(
             share of their extent, 0.2 unless given.
         seed: of what is random in the directions.
         store: an HDF5 file to keep the values in; one of the same surface is continued, a finished one
-            read.  A measurement that was killed ends with the values of one that never was, bit for bit
-            on one CPU.
+            read.  A measurement that was killed goes on with the micro-batch size it had, and ends with the values of
+            one that never was, bit for bit on one CPU.
         split, samples, clients, device, dtype, data_dir, model, data, batch_size, stream: as in
-            :meth:`landscape.Landscape.from_checkpoint`.
+            :meth:`landscape.Landscape.from_checkpoint`; but the micro-batch size is the fastest found unless given.
         plane: ``random`` directions; ``hessian``, its leading eigenvectors; ``three``, through the subject and two
             others; ``pca``, the principal components of the subject's run (``rounds/*.pt``) or of the subject and the
             others in order; ``line``, from the subject to another model, or where there is none along random
@@ -114,8 +116,15 @@ def measure_surface(
         penalty: MAN's regulariser, added to the loss.
         batchnorm: the running statistics at a point (:class:`analysis.points.Points`); ``interpolated`` between the
             models of a line or of three unless given, ``frozen`` elsewhere.
+        lambda_max: measure the Hessian's largest eigenvalue at the points too.
+        bf16: products and convolutions in bfloat16: faster where the processor has them, with a relative error of the
+            loss of about 3e-3; some points are measured in float32 too, and ``facts`` tells the largest deviation, as
+            with the dtype ``tf32``.
         tolerance: largest relative error of the loss at interpolated points.
         exact: measure every point, as is always done on lines.
+        workers: processes that measure, each with one thread; as many as PyTorch has threads unless given, one on a
+            GPU.  Under ``torchrun`` the ranks take turns at the points.  Values do not depend on their number, but for
+            the rounding of a single process with several threads.
         resume: ``False`` measures anew and replaces the store.
         progress: show progress on stderr.
 
@@ -183,7 +192,10 @@ def measure_surface(
         batchnorm=batchnorm or ("interpolated" if spanned else "frozen"),
         weight_decay=weight_decay,
         statistics=[m.statistics(model) for m in models] if spanned else None,
+        lambda_max=lambda_max,
+        bf16=bf16,
     )
+    processes = workers_for(landscape.device, workers)
     x, y = where.grid(grid, span)
     added = [str(landscape.penalty)] if landscape.penalty is not None else []
     added += [f"{weight_decay:g} ‖w‖²/2"] if weight_decay else []
@@ -199,16 +211,19 @@ def measure_surface(
         clients=client_ranges(clients),
         samples_digest=landscape.data.digest(),
         loss=_name(getattr(landscape.loss, "__name__", type(landscape.loss).__name__)),
-        dtype=landscape.precision,
+        dtype="bf16" if bf16 else landscape.precision,
         kind=where.kind,
         others=" ".join(m.digest() for m in through if m is not models[0]),
         regulariser=" + ".join(added),
         batchnorm=measured.batchnorm,
         test=test,
+        lambda_max=lambda_max,
     )
     notes = {
         "device": str(landscape.device),
-        "batch_size": landscape.batch_size,
+        "workers": processes * rank_and_world()[1],
+        "batch_size": measured.batch_sizes,
+        "BatchNorm layers folded": measured.folded,
         "cosine": where.cosine,
         "plane": _described(where),
         "directions": tensor_digest(where.directions),
@@ -230,27 +245,40 @@ def measure_surface(
         sum_over_ranks(torch.zeros(1, device=landscape.device))  # all have read before one writes
         if not leads:
             values.path = None
+        if values.done.any():
+            measured.batch_sizes = values.notes["batch_size"]  # so that the values are those of one session
+        elif batch_size is None and isinstance(subject, (Checkpoint, str, Path)):
+            with cpu_threads(1 if processes > 1 else None), apart():
+                measured.tune()
+            values.notes["batch_size"] = measured.batch_sizes
         values.reopen()
-        _measure(measured, values, wanted, where.marks, progress)
+        _measure(measured, values, wanted, where.marks, processes, progress)
     return Surface.of(values)
 
 
-def _measure(points: Points, store: SurfaceStore, tolerance: float, marks: Sequence[Mark], progress: bool) -> None:
+def _measure(
+    points: Points, store: SurfaceStore, tolerance: float, marks: Sequence[Mark], processes: int, progress: bool
+) -> None:
     """Measure what is needed and not done: all points for a tolerance of 0, row by row, else the models' own first."""
     store.save()  # a place that cannot be written is told before the work, not after
+    with apart():
+        points.keep()
     done = int(store.done.sum())
     losses = [name for name in points.names if name.endswith("_loss")]
     before, start = store.seconds, time.perf_counter()
-    with points.session(), Progress("surface", store.done.size, done=done, unit="points", enabled=progress) as bar:
+    with (
+        points.session(),
+        Workers(points, processes).started() as crew,
+        Progress("surface", store.done.size, done=done, unit="points", enabled=progress) as bar,
+    ):
 
         def measure(wanted: list[tuple[int, int]], error: float | None) -> None:
             nonlocal done
             left = [point for point in wanted if not store.done[point]]
             total = done + len(left)
-            for j, i in left:
-                found = points.measure(store.x[i], store.y[j])
+            for k, found in crew.measure([(float(store.x[i]), float(store.y[j])) for j, i in left]):
                 store.seconds = before + time.perf_counter() - start
-                store.put(j, i, found)
+                store.put(*left[k], found)
                 done += 1
                 bar.update(done, of=total, loss=found[losses[0]], error=error)
 
@@ -267,6 +295,10 @@ def _measure(points: Points, store: SurfaceStore, tolerance: float, marks: Seque
                 store.notes["spread"] = filled.spread
         finally:
             store.save()
+    if points.rounded:
+        with apart():
+            store.notes["rounding"] = rounding(points.full(), store, marks)
+        store.save()
 
 
 def _plane(

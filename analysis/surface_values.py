@@ -53,6 +53,7 @@ class Surface:
         promised_error: of the interpolated values, relative; ``None`` where nothing is interpolated.
         loss_stderr, accuracy_stderr: standard errors over samples, [ny, nx].
         error: bounds on the loss's relative error, [ny, nx]; 0 where it is measured.
+        lambda_max: the Hessian's largest eigenvalue, [ny, nx], where it was measured.
         test: the same of the test data, where they were measured too.
     """
 
@@ -73,6 +74,7 @@ class Surface:
     loss_stderr: np.ndarray | None = None
     accuracy_stderr: np.ndarray | None = None
     error: np.ndarray | None = None
+    lambda_max: np.ndarray | None = None
     test: Surface | None = None
 
     @classmethod
@@ -113,6 +115,7 @@ class Surface:
             loss_stderr=store.values.get(f"{p.split}_loss_stderr"),
             accuracy_stderr=accuracy_stderr,
             error=store.error,
+            lambda_max=store.values.get(f"{p.split}_lambda_max"),
             test=cls.of(store, test=True) if p.test else None,
         )
 
@@ -135,6 +138,7 @@ class Surface:
             loss_stderr=cut(self.loss_stderr),
             accuracy_stderr=cut(self.accuracy_stderr),
             error=cut(self.error),
+            lambda_max=cut(self.lambda_max),
             test=None if self.test is None else self.test._row(k),
         )
 
@@ -161,6 +165,8 @@ class Surface:
             facts["loss at the centre"] = f"{self.loss[self.centre]:.4g}"
             if self.accuracy is not None:
                 facts["accuracy at the centre"] = f"{self.accuracy[self.centre]:.2%}"
+            if self.lambda_max is not None:
+                facts["λ_max at the centre"] = f"{self.lambda_max[self.centre]:.4g}"
         finite = np.where(np.isfinite(self.loss), self.loss, np.nan)
         if not np.isnan(finite).all():
             for name, flat in (("lowest", np.nanargmin(finite)), ("highest", np.nanargmax(finite))):
@@ -175,6 +181,8 @@ class Surface:
             facts["not finite"] = f"{self.not_finite} points"
         count = int((self.measured if self.computed is None else self.computed).sum())
         rate = f" ({count / self.seconds:,.1f} points/s)" if self.seconds > 0 else ""
+        if (checked := self.notes.get("rounding")) is not None:
+            facts["rounding"] = self._rounding_words(checked)
         facts["measured"] = f"{count:,} of {self.measured.size:,} points in {self.seconds:.1f} s{rate}"
         if self.promised_error is not None:
             wrong = f"{self.measured.size - count:,} points; by the checks the loss is off by {self.promised_error:.2%}"
@@ -182,6 +190,13 @@ class Surface:
             also = "" if seen is None else f", the accuracy was by up to {seen:.2g} points"
             facts["interpolated"] = f"{wrong} at most{also}"
         return facts
+
+    def _rounding_words(self, checked: dict[str, Any]) -> str:
+        p = self.provenance
+        words = f"{p.dtype}: the loss is off by up to {checked[f'{p.split}_loss']:.2%}"
+        if (accuracy := checked.get(f"{p.split}_acc")) is not None:
+            words += f", the accuracy by up to {accuracy:.2g} points,"
+        return words + f" at {checked['points']} points that were measured in float32 too"
 
     def to_dict(self) -> dict[str, Any]:
         """Everything as plain lists, numbers and text (:func:`landscape.files.write_json` writes it)."""
@@ -199,6 +214,7 @@ class Surface:
             "promised_error": self.promised_error,
             "loss_stderr": None if self.loss_stderr is None else self.loss_stderr.tolist(),
             "accuracy_stderr": None if self.accuracy_stderr is None else self.accuracy_stderr.tolist(),
+            "lambda_max": None if self.lambda_max is None else self.lambda_max.tolist(),
             "test": None if self.test is None else self.test.to_dict(),
         }
 

@@ -3,7 +3,8 @@
 from landscape.checkpoint import Checkpoint
 from landscape.datasets import DATASETS, Dataset, load_dataset, make_dataset
 from landscape.errors import FedscapeError
-from landscape.landscape import Evaluation, Landscape
+from landscape.evaluation import Evaluation
+from landscape.landscape import Landscape
 from landscape.models import MODELS, build_model
 from landscape.partition import Partition, make_partition
 from landscape.samples import Samples

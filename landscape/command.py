@@ -13,6 +13,7 @@ import torch
 
 from landscape.distributed import RanksLostError, tell
 from landscape.errors import FedscapeError
+from landscape.memory import keep_freed_memory
 
 T = TypeVar("T")
 
@@ -58,6 +59,7 @@ def run(main: Callable[[], Any]) -> int:
 
     Under ``torchrun`` the ranks' sentence is printed once where all fail alike (:func:`landscape.distributed.tell`).
     """
+    keep_freed_memory()
     try:
         return main() or 0
     except FedscapeError as error:

@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from datetime import timedelta
 
 import torch
@@ -26,11 +27,24 @@ class RanksLostError(FedscapeError):
 _NEEDED = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT")
 
 
+_apart = ContextVar("apart", default=False)
+
+
 def rank_and_world() -> tuple[int, int]:
-    """This process's rank and the number of processes: (0, 1) without a process group."""
-    if dist.is_available() and dist.is_initialized():
+    """This process's rank and the number of processes: (0, 1) without a process group, or :func:`apart` from it."""
+    if not _apart.get() and dist.is_available() and dist.is_initialized():
         return dist.get_rank(), dist.get_world_size()
     return 0, 1
+
+
+@contextmanager
+def apart() -> Iterator[None]:
+    """Inside, this process works as if it were the only one: its quantities are over all samples, and of no others."""
+    token = _apart.set(True)
+    try:
+        yield
+    finally:
+        _apart.reset(token)
 
 
 def sum_over_ranks(tensor: Tensor) -> Tensor:

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import copy
 import itertools
-import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,14 +19,15 @@ from landscape.devices import TF32, free_memory, memory_size, reproducible_arith
 from landscape.digests import tensor_digest
 from landscape.distributed import rank_and_world
 from landscape.errors import FedscapeError
+from landscape.evaluation import Evaluation, Evaluator
 from landscape.flat import FlatModule
 from landscape.foreign import opened
 from landscape.products import GaussNewtonProducts, HessianProducts, OutputCurvature
 from landscape.randomness import global_seed, torch_generator
-from landscape.samples import Batches, Loss, MicroBatches, Objective, Samples, as_samples, sample_losses
-from landscape.soundness import require_function, require_mean
+from landscape.samples import Batches, Loss, MicroBatches, Objective, Samples, as_samples
+from landscape.soundness import require_function
 from landscape.space import ParameterSpace
-from landscape.tasks import Task, confusion, loss_of, mean_iou, pixel_accuracy
+from landscape.tasks import Task, loss_of
 
 BATCH_SIZE = {"cpu": 256, "cuda": 1024}
 """Samples per micro-batch: small batches stay in a CPU's cache, a GPU wants large ones."""
@@ -39,23 +38,6 @@ def micro_batch(device: torch.device, task: str, targets: Tensor) -> int:
     """How many samples are taken at once: for segmentation, whose images are large, as many pixels as usual."""
     size = BATCH_SIZE[device.type]
     return size if task == "classification" else max(1, size * _SMALL_IMAGE // targets[0].numel())
-
-
-@dataclass(frozen=True)
-class Evaluation:
-    """Mean loss and fraction of correct predictions over a data set (``None``: targets are no classes).
-
-    Of a segmentation, ``accuracy`` is the share of the labelled pixels, and ``mean_iou`` the mean intersection over
-    union of the classes (:func:`landscape.tasks.mean_iou`), both over all samples; else it is ``None``.
-    ``loss_stderr`` and ``accuracy_stderr`` are the standard errors of the means over the samples, where they were
-    asked for and can be told.
-    """
-
-    loss: float
-    accuracy: float | None
-    loss_stderr: float | None = None
-    accuracy_stderr: float | None = None
-    mean_iou: float | None = None
 
 
 class Landscape:
@@ -378,46 +360,17 @@ class Landscape:
             stderr: standard errors over the samples too: √(variance of the samples' losses / n).  A penalty takes no
                 part in it, and of arbitrary batches (:meth:`of`) and a segmentation's accuracy there is none.
         """
-        data = self._batches.data
-        targets = data.targets if isinstance(data, Samples) and not data.targets.is_floating_point() else None
-        by_pixel = targets is not None and self.task == "segmentation"
-        each = stderr and isinstance(data, Samples) and len(data) > 1
+        return Evaluator(self._flat, self.loss, self._batches, self.task)(
+            self.weights if w is None else w, stderr=stderr
+        )
 
-        def over_portion() -> Tensor:
-            require_mean(self._flat, self.loss, self._batches)
-            sums = torch.zeros(3 + counts, dtype=torch.float64, device=self.device)
-            for _, x, y, share in self._batches:
-                loss, outputs = self._batches.scored(self._flat.module, self.loss, x, y)
-                sums[0] += share * loss.double()
-                if each:
-                    losses = sample_losses(self.loss, outputs, y).double()
-                    sums[1] += losses.sum()
-                    sums[2] += losses.square().sum()
-                if by_pixel:
-                    sums[3:] += confusion(outputs, y).flatten()
-                elif targets is not None:
-                    sums[3] += (outputs.argmax(dim=1) == y).sum()
-            return sums
+    def evaluator(self, *, bf16: bool = False) -> Evaluator:
+        """What evaluates many points faster than :meth:`evaluate`, on the data of now; see :class:`Evaluator`.
 
-        with self._at(w), torch.no_grad():
-            classes = self._classes() if by_pixel else 1
-            counts = classes**2
-            sums = self._batches.sum(over_portion)
-        loss, first, second = sums[:3].tolist()
-        error = _stderr(first, second, self.samples) if each else None
-        if targets is None:
-            return Evaluation(loss, None, error)
-        if by_pixel:
-            table = sums[3:].view(classes, classes)
-            return Evaluation(loss, pixel_accuracy(table), error, mean_iou=mean_iou(table))
-        correct, of_samples = sums[3].item(), each and targets.dim() == 1
-        accuracy_error = _stderr(correct, correct, self.samples) if of_samples else None
-        return Evaluation(loss, correct / targets.numel(), error, accuracy_error)
-
-    def _classes(self) -> int:
-        """How many outputs a pixel has, known on ranks without samples too."""
-        x, _ = self.data.batch(slice(0, 1), self.dtype)
-        return self._flat.module(x).shape[1]
+        Raises:
+            FedscapeError: as :class:`Evaluator`.
+        """
+        return Evaluator(self._flat, self.loss, self._batches, self.task, many=True, bf16=bf16)
 
     @property
     def batch_statistics(self) -> BatchStatistics:
@@ -508,13 +461,6 @@ class Landscape:
         self._flat.load(self.weights if w is None else w)
         with reproducible_arithmetic(self._batches.tf32):
             yield
-
-
-def _stderr(first: float, second: float, n: int) -> float:
-    """The standard error of the mean of n numbers, from the sums of them and of their squares."""
-    spread = second / n - (first / n) ** 2
-    # A comparison with not-a-number is false: a loss that is not finite has no error that is.
-    return 0.0 if spread < 0 else math.sqrt(spread / (n - 1)) if spread < math.inf else math.nan
 
 
 def _itself(outputs: Tensor, _: Any) -> Tensor:

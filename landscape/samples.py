@@ -56,6 +56,11 @@ class Samples:
         return self.inputs.device
 
     @property
+    def streams(self) -> bool:
+        """Whether batches are taken from the host's memory to another device."""
+        return self.place is not None and self.place != self.device
+
+    @property
     def tensors(self) -> tuple[Tensor | None, ...]:
         """All that decides the batches' values: inputs, targets, mean, std."""
         return self.inputs, self.targets, self.mean, self.std

@@ -86,7 +86,7 @@ def test_split_and_clients_choose_the_data(checkpoint):
     for options in ({"split": "test"}, {"clients": [1, 3]}):
         surface = measure_surface(checkpoint, points=3, **options)
         function = Landscape.from_checkpoint(checkpoint, **options)
-        assert surface.loss[1, 1] == function.value()
+        assert surface.loss[1, 1] == pytest.approx(function.value(), rel=1e-6)
         assert surface.provenance.samples == len(function.data)
 
 

@@ -1,0 +1,247 @@
+"""Loss and scores over a whole data set at one point after another."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from landscape.devices import free_memory, reproducible_arithmetic
+from landscape.errors import FedscapeError
+from landscape.flat import FlatModule
+from landscape.folding import fold_batchnorm
+from landscape.samples import Loss, MicroBatches, Samples, sample_losses
+from landscape.soundness import require_mean
+from landscape.tasks import Task, confusion, mean_iou, pixel_accuracy
+
+_TUNED = 128
+"""Samples that a micro-batch size is timed on, at least."""
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """Mean loss and fraction of correct predictions over a data set (``None``: targets are no classes).
+
+    Of a segmentation, ``accuracy`` is the share of the labelled pixels, and ``mean_iou`` the mean intersection over
+    union of the classes (:func:`landscape.tasks.mean_iou`), both over all samples; else it is ``None``.
+    ``loss_stderr`` and ``accuracy_stderr`` are the standard errors of the means over the samples, where they were
+    asked for and can be told.
+    """
+
+    loss: float
+    accuracy: float | None
+    loss_stderr: float | None = None
+    accuracy_stderr: float | None = None
+    mean_iou: float | None = None
+
+
+class Evaluator:
+    """w -> :class:`Evaluation`, by a module that is moved to each point; sums are kept in float64.
+
+    Args:
+        flat: the module.
+        loss: of its outputs.
+        batches: the data; their ``size`` is taken anew for each point.
+        task: what the outputs are.
+        many: many points are to come: BatchNorm is folded into the layer before it where that is exact
+            (:mod:`landscape.folding`), and the micro-batches' normalised inputs are kept where they take less than a
+            quarter of the device's free memory.
+        bf16: products and convolutions in bfloat16 (autocast: 8-bit mantissas, relative errors of the loss of about
+            3e-3), parameters and losses in float32.
+
+    Attributes:
+        folded: how many BatchNorm layers are folded.
+
+    Raises:
+        FedscapeError: ``bf16`` of parameters that are not float32.
+    """
+
+    def __init__(
+        self,
+        flat: FlatModule,
+        loss: Loss,
+        batches: MicroBatches,
+        task: Task,
+        *,
+        many: bool = False,
+        bf16: bool = False,
+    ) -> None:
+        if bf16 and flat.dtype != torch.float32:
+            raise FedscapeError("bfloat16 products are of float32 parameters: leave out bf16, or the dtype")
+        self._flat, self._loss, self._batches, self._task, self._bf16 = flat, loss, batches, task, bf16
+        self._folding = None
+        if many and batches.penalty is None and isinstance(batches.data, Samples):  # a penalty watches the layers
+            example, _ = batches.data.batch(slice(0, 8), flat.dtype)
+            with reproducible_arithmetic():
+                self._folding = fold_batchnorm(flat.module, example)
+        self.folded = 0 if self._folding is None else len(self._folding.layers)
+        self._module = flat.module if self._folding is None else self._folding.module
+        self._keeps = many and isinstance(batches.data, Samples)
+        self._kept: _Kept | None = None
+
+    def __call__(self, w: Tensor, *, stderr: bool = False) -> Evaluation:
+        """Loss and scores at ``w`` ([d]).
+
+        Args:
+            w: the point.
+            stderr: standard errors over the samples too: √(variance of the samples' losses / n).  A penalty takes no
+                part in it, and of arbitrary batches and a segmentation's accuracy there is none.
+        """
+        data = self._batches.data
+        targets = data.targets if isinstance(data, Samples) and not data.targets.is_floating_point() else None
+        by_pixel = targets is not None and self._task == "segmentation"
+        each = stderr and isinstance(data, Samples) and len(data) > 1
+
+        def over_portion() -> Tensor:
+            require_mean(self._flat, self._loss, self._batches)
+            sums = torch.zeros(3 + counts, dtype=torch.float64, device=self._flat.device)
+            for _, x, y, share in self._inputs():
+                loss, outputs = self._scored(x, y)
+                sums[0] += share * loss.double()
+                if each:
+                    losses = sample_losses(self._loss, outputs, y).double()
+                    sums[1] += losses.sum()
+                    sums[2] += losses.square().sum()
+                if by_pixel:
+                    sums[3:] += confusion(outputs, y).flatten()
+                elif targets is not None:
+                    sums[3] += (outputs.argmax(dim=1) == y).sum()
+            return sums
+
+        self._flat.load(w)
+        with self._arithmetic():
+            if self._folding is not None:
+                self._folding.refresh()
+            classes = self._classes() if by_pixel else 1
+            counts = classes**2
+            sums = self._batches.sum(over_portion)
+        n = len(data)
+        loss, first, second = sums[:3].tolist()
+        error = _stderr(first, second, n) if each else None
+        if targets is None:
+            return Evaluation(loss, None, error)
+        if by_pixel:
+            table = sums[3:].view(classes, classes)
+            return Evaluation(loss, pixel_accuracy(table), error, mean_iou=mean_iou(table))
+        correct, of_samples = sums[3].item(), each and targets.dim() == 1
+        accuracy_error = _stderr(correct, correct, n) if of_samples else None
+        return Evaluation(loss, correct / targets.numel(), error, accuracy_error)
+
+    def tune(self) -> int:
+        """Set the micro-batch size to the fastest found on some of the samples, and return it.
+
+        Sizes from a sixteenth of the present one to four times it are timed at the module's present point, upwards,
+        until two in turn are slower than the best, or the device's memory is used up.
+        """
+        data = self._batches.data
+        if not isinstance(data, Samples):
+            return self._batches.size
+        best, slower = math.inf, 0
+        for size in sorted({min(max(1, int(self._batches.size * 2.0**k)), len(data)) for k in range(-4, 3)}):
+            try:
+                seconds = self._seconds_per_sample(data, size)
+            except torch.OutOfMemoryError:
+                break
+            slower = slower + 1 if seconds > best else 0
+            if seconds < best:
+                best, self._batches.size = seconds, size
+            if slower == 2:
+                break
+        return self._batches.size
+
+    def keep(self) -> None:
+        """Prepare the inputs that are kept, now and not at the first point."""
+        if self._keeps and (self._kept is None or self._kept.cut != self._batches.cut):
+            self._kept = _Kept.of(self._batches, self._flat.device)
+            self._keeps = self._kept is not None
+
+    def _seconds_per_sample(self, data: Samples, size: int) -> float:
+        count = -(-max(size, _TUNED) // size)
+
+        def some() -> int:
+            parts = itertools.islice(data.portion(size, self._flat.dtype, 0, 1), count)
+            samples = sum(len(self._scored(x, y)[1]) for _, x, y, _ in parts)
+            if self._flat.device.type == "cuda":
+                torch.cuda.synchronize(self._flat.device)
+            return samples
+
+        with self._arithmetic():
+            if self._folding is not None:
+                self._folding.refresh()
+            some()  # the first pass at a size chooses kernels
+            start = time.perf_counter()
+            samples = some()
+            return (time.perf_counter() - start) / samples
+
+    @contextmanager
+    def _arithmetic(self) -> Iterator[None]:
+        device = self._flat.device.type
+        lower = torch.autocast(device, torch.bfloat16) if self._bf16 else nullcontext()
+        with reproducible_arithmetic(self._batches.tf32), torch.no_grad(), lower:
+            yield
+
+    def _scored(self, x: Any, y: Any) -> tuple[Tensor, Tensor]:
+        if not self._bf16:
+            return self._batches.scored(self._module, self._loss, x, y)
+
+        def loss(outputs: Tensor, targets: Tensor) -> Tensor:
+            with torch.autocast(outputs.device.type, enabled=False):
+                return self._loss(outputs.float(), targets)
+
+        value, outputs = self._batches.scored(self._module, loss, x, y)
+        return value, outputs.float()
+
+    def _inputs(self) -> Iterator[tuple[int, Any, Any, float]]:
+        """The micro-batches, kept or anew."""
+        self.keep()
+        if self._kept is None:
+            yield from self._batches
+            return
+        yield from self._kept.batches
+        if not self._kept.unchanged:
+            self._kept, self._keeps = None, False  # a model that works in place on its inputs
+
+    def _classes(self) -> int:
+        """How many outputs a pixel has, known on ranks without samples too."""
+        assert isinstance(self._batches.data, Samples)
+        x, _ = self._batches.data.batch(slice(0, 1), self._flat.dtype)
+        return self._module(x).shape[1]
+
+
+@dataclass(frozen=True)
+class _Kept:
+    """Micro-batches ready for the module, as :class:`MicroBatches` gives them; ``cut`` says which samples are in."""
+
+    cut: tuple[int, int, int]
+    batches: list[tuple[int, Tensor, Tensor, float]]
+    versions: list[int]
+
+    @classmethod
+    def of(cls, batches: MicroBatches, device: torch.device) -> _Kept | None:
+        """``None`` where they would take too much memory."""
+        data = batches.data
+        assert isinstance(data, Samples)
+        bytes_each = torch.empty(0, dtype=batches.dtype).element_size()
+        if data.streams or data.inputs.numel() * bytes_each > free_memory(device) // 4:
+            return None
+        found = list(batches)
+        return cls(batches.cut, found, [x._version for _, x, _, _ in found])
+
+    @property
+    def unchanged(self) -> bool:
+        """Whether nobody has written into them."""
+        return self.versions == [x._version for _, x, _, _ in self.batches]
+
+
+def _stderr(first: float, second: float, n: int) -> float:
+    """The standard error of the mean of n numbers, from the sums of them and of their squares."""
+    spread = second / n - (first / n) ** 2
+    # A comparison with not-a-number is false: a loss that is not finite has no error that is.
+    return 0.0 if spread < 0 else math.sqrt(spread / (n - 1)) if spread < math.inf else math.nan
