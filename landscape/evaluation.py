@@ -21,6 +21,7 @@ from landscape.samples import Loss, MicroBatches, Samples, sample_losses
 from landscape.soundness import require_mean
 from landscape.tasks import Task, confusion, mean_iou, pixel_accuracy
 
+_NEARLY = 1.03
 _TUNED = 128
 """Samples that a micro-batch size is timed on, at least."""
 
@@ -138,22 +139,22 @@ class Evaluator:
         """Set the micro-batch size to the fastest found on some of the samples, and return it.
 
         Sizes from a sixteenth of the present one to four times it are timed at the module's present point, upwards,
-        until two in turn are slower than the best, or the device's memory is used up.
+        until two in turn are slower than the best, or the device's memory is used up.  Of sizes that are nearly as
+        fast the smallest is taken, which needs the least memory.
         """
         data = self._batches.data
         if not isinstance(data, Samples):
             return self._batches.size
-        best, slower = math.inf, 0
+        times: dict[int, float] = {}
         for size in sorted({min(max(1, int(self._batches.size * 2.0**k)), len(data)) for k in range(-4, 3)}):
             try:
-                seconds = self._seconds_per_sample(data, size)
+                times[size] = self._seconds_per_sample(data, size)
             except torch.OutOfMemoryError:
                 break
-            slower = slower + 1 if seconds > best else 0
-            if seconds < best:
-                best, self._batches.size = seconds, size
-            if slower == 2:
+            if all(seconds > min(times.values()) for seconds in list(times.values())[-2:]):
                 break
+        enough = _NEARLY * min(times.values(), default=math.inf)
+        self._batches.size = next((size for size, seconds in times.items() if seconds <= enough), self._batches.size)
         return self._batches.size
 
     def keep(self) -> None:

@@ -104,6 +104,7 @@ def test_bfloat16_products_are_near_float32():
         (lambda size: 1 / size, 23),
         (lambda size: size, 1),
         (lambda size: abs(size - 10), 10),
+        (lambda size: 1.02 if size == 2 else 1 if size == 5 else 2, 2),  # nearly as fast, with less memory
         (lambda size: {1: 5.0, 2: 6.0, 5: 7.0}.get(size, 0.0), 1),  # two in turn are slower
     ],
 )
