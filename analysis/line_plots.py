@@ -95,7 +95,7 @@ def plot_lines(surfaces: Sequence[Surface], labels: Sequence[str] | None = None,
         for i, (name, several) in enumerate(curves.items()):
             _draw_curve(ax, several, name, quantity, i)
         _dress(ax, surfaces, quantity, scale)
-        if len(curves) > 1 or any(barrier(surface) is not None for surface in surfaces):
+        if labels is not None or len(curves) > 1 or any(barrier(surface) is not None for surface in surfaces):
             ax.legend(fontsize=8)
     figure.suptitle(title_of(surfaces), fontsize=12, parse_math=False)
     text = "; ".join([*_bands(curves), caption_of(surfaces)])

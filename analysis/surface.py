@@ -86,7 +86,8 @@ class Command:
     scale: Literal["auto", "linear", "log"] = "auto"
     """of the loss in pictures"""
     labels: Annotated[tuple[str, ...] | None, option("NAME [NAME ...]", "what tells them apart")] = None
-    """of several surfaces in pictures, one for each"""
+    """of the surfaces in pictures, one for each (a plane through several checkpoints, or a line with its seeds, is
+    one)"""
     html: Annotated[Path | None, option("FILE", "none")] = None
     """interactive page to write"""
     vtk: Annotated[Path | None, option("FILE", "none")] = None
@@ -122,14 +123,21 @@ class Command:
         """Refuse before the work what cannot be written after it.
 
         Raises:
-            FedscapeError: no checkpoint, a file that is a folder, is named twice or is of no kind that can be written.
+            FedscapeError: no checkpoint, a picture that these planes cannot have, not as many labels as planes, a file
+                that is a folder, is named twice or is of no kind that can be written.
         """
         if not self.checkpoints:
             raise FedscapeError(f"no checkpoint is given: give one or more files (see {PROGRAM} --help)")
+        count = len(self.runs)
+        if self.labels is not None and len(self.labels) != count:
+            each = "one, as the plane is one surface" if count == 1 else f"{count}, one for each surface"
+            raise FedscapeError(f"--labels gives {len(self.labels)} names: give {each}")
         if self.plot is not None:
+            from analysis.surface_figures import check_figure
             from landscape.pictures import check_picture
 
             check_picture(self.plot)
+            check_figure(self.figure, count, line=self.plane == "line")
         if self.html is not None:
             from analysis.surface_page import check_page
 
@@ -195,7 +203,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for name, fact in surface.facts().items():
             print(f"{name}: {fact}")
         print(f"values: {store}")
-    parts = [part for surface in surfaces for part in surface.parts()]
     if command.json is not None:
         values = [surface.to_dict() for surface in surfaces]
         write_json(command.json, values[0] if len(values) == 1 else values)
@@ -203,7 +210,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if command.html is not None:
         from analysis.surface_page import save_page
 
-        save_page(parts, command.html, command.labels, command.scale)
+        save_page(surfaces, command.html, command.labels, command.scale)
         print(f"page: {command.html}")
     if command.vtk is not None:
         from analysis.surface_vtk import save_vtk
@@ -216,7 +223,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         from landscape.pictures import save_figure
 
         test = surfaces[0].test if len(surfaces) == 1 else None
-        save_figure(draw(parts, command.labels, command.figure, command.scale, test), command.plot)
+        save_figure(draw(surfaces, command.labels, command.figure, command.scale, test), command.plot)
         print(f"picture: {command.plot}")
     else:
         print(f"to draw them: the same command with --plot {command.stores[0].with_suffix('.png')}")

@@ -40,8 +40,7 @@ def draw(
     Raises:
         FedscapeError: a kind that is none or that these surfaces cannot have, surfaces that no scale serves.
     """
-    if kind not in get_args(FigureKind):
-        raise FedscapeError(f"unknown kind of figure '{kind}': give {', '.join(get_args(FigureKind))}")
+    check_figure(kind, len(surfaces), line=any(is_line(surface) for surface in surfaces))
     if kind == "line" or (kind == "auto" and surfaces and is_line(surfaces[0])):
         return plot_lines(surfaces, labels, scale)
     if kind == "relief":
@@ -51,3 +50,19 @@ def draw(
     if kind == "auto" and test is not None and len(surfaces) == 1 and surfaces[0].kind == "three":
         return plot_three(surfaces[0], test, scale)
     return plot_surfaces(surfaces, labels, kind="heatmap" if kind == "heatmap" else "contours", scale=scale)
+
+
+def check_figure(kind: str, count: int, *, line: bool) -> None:
+    """Refuse, before any work, a kind of figure that so many planes or lines cannot have.
+
+    Raises:
+        FedscapeError: a kind that is none, a line drawn as a plane or a plane as a line, nothing to superimpose on.
+    """
+    if kind not in get_args(FigureKind):
+        raise FedscapeError(f"unknown kind of figure '{kind}': give {', '.join(get_args(FigureKind))}")
+    if kind == "line" and not line:
+        raise FedscapeError("a plane is no line: draw it as contours")
+    if kind not in ("auto", "line") and line:
+        raise FedscapeError(f"a line has no second axis and cannot be drawn as '{kind}': draw it as a line")
+    if kind == "superimposed" and count < 2:
+        raise FedscapeError("one surface has nothing to be superimposed on: give two or more")

@@ -247,7 +247,8 @@ def plot_surfaces(
         quantities = quantities_of(surfaces) if len(surfaces) == 1 else ("loss",)
     several = len(surfaces) > 1
     groups = [[(surface, quantity) for surface in surfaces] for quantity in quantities]
-    titles = [names if several else [quantity] for quantity in quantities]
+    alone = "" if labels is None else f"{names[0]}: "
+    titles = [names if several else [alone + quantity] for quantity in quantities]
     return _figure(groups, titles, kind, scale, title_of(surfaces), caption_of(surfaces), stacked=several)
 
 

@@ -74,7 +74,7 @@ def plot_reliefs(
         titles = names
     else:
         groups = [[(surfaces[0], name)] for name in quantities_of(surfaces)]
-        titles = list(quantities_of(surfaces))
+        titles = [("" if labels is None else f"{names[0]}: ") + name for name in quantities_of(surfaces)]
     figure, axes = _axes(len(titles), view)
     remaining = iter(zip(axes, titles, strict=True))
     for group in groups:

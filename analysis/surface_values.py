@@ -45,7 +45,7 @@ class Surface:
         notes: device, micro-batch size, cosine between the directions.
         seconds: time spent measuring.
         kind: of the plane: ``random``, ``hessian``, ``three``, ``pca``, ``line`` (one row, y = 0) or ``profile`` (a
-            row for each direction; see :meth:`parts`).
+            row for each direction that the seed draws).
         axis_labels: of x and y; ``None``: steps along the directions.
         marks: the models that lie in the plane; empty: the checkpoint at (0, 0).
         trajectory: models on the way of a run, projected, [t, 2].
@@ -114,28 +114,6 @@ class Surface:
             accuracy_stderr=accuracy_stderr,
             error=store.error,
             test=cls.of(store, test=True) if p.test else None,
-        )
-
-    def parts(self) -> list[Surface]:
-        """What is drawn on its own: the rows of lines, each a line; else the surface itself."""
-        return [self._row(k) for k in range(len(self.y))] if self.kind in ("line", "profile") else [self]
-
-    def _row(self, k: int) -> Surface:
-        def cut(array: np.ndarray | None) -> np.ndarray | None:
-            return None if array is None else array[k : k + 1]
-
-        return replace(
-            self,
-            y=np.zeros(1),
-            loss=self.loss[k : k + 1],
-            accuracy=cut(self.accuracy),
-            measured=self.measured[k : k + 1],
-            provenance=replace(self.provenance, seed=self.provenance.seed + k),
-            computed=cut(self.computed),
-            loss_stderr=cut(self.loss_stderr),
-            accuracy_stderr=cut(self.accuracy_stderr),
-            error=cut(self.error),
-            test=None if self.test is None else self.test._row(k),
         )
 
     def __repr__(self) -> str:
@@ -232,7 +210,7 @@ class Surface:
 
         if path is not None:
             check_picture(path)
-        figure = draw(self.parts(), test=self.test)
+        figure = draw([self], test=self.test)
         if path is not None:
             save_figure(figure, path)
         return figure
