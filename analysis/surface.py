@@ -91,7 +91,8 @@ class Command:
     html: Annotated[Path | None, option("FILE", "none")] = None
     """interactive page to write"""
     vtk: Annotated[Path | None, option("FILE", "none")] = None
-    """surface for ParaView; of several planes FILE-1, FILE-2, ..."""
+    """surface for ParaView; of several planes FILE-1, FILE-2, ...; the models in it and the trajectory lie beside, in
+    FILE-models.vtk"""
     json: Annotated[Path | None, option("FILE", "none")] = None
     """the values once more, as JSON (of several planes a list)"""
     fresh: bool = False
@@ -114,6 +115,11 @@ class Command:
     def vtks(self) -> list[Path]:
         """ParaView's file of each plane, where one is wanted."""
         return [] if self.vtk is None else self._numbered(self.vtk)
+
+    @property
+    def vtk_models(self) -> list[Path]:
+        """Beside each, that of the models in the plane."""
+        return [file.with_name(f"{file.stem}-models.vtk") for file in self.vtks]
 
     def _numbered(self, file: Path) -> list[Path]:
         count = len(self.runs)
@@ -149,6 +155,7 @@ class Command:
         files = [
             *self.stores,
             *self.vtks,
+            *self.vtk_models,
             *(file for file in (self.plot, self.html, self.json, self.directions) if file),
         ]
         read = {os.path.realpath(checkpoint) for checkpoint in self.checkpoints}
@@ -213,11 +220,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         save_page(surfaces, command.html, command.labels, command.scale)
         print(f"page: {command.html}")
     if command.vtk is not None:
-        from analysis.surface_vtk import save_vtk
+        from analysis.surface_vtk import save_vtk, save_vtk_models
 
-        for surface, file in zip(surfaces, command.vtks, strict=True):
+        for surface, file, models in zip(surfaces, command.vtks, command.vtk_models, strict=True):
             save_vtk(surface, file)
-            print(f"VTK: {file}")
+            save_vtk_models(surface, models)
+            print(f"VTK: {file}, the models: {models}")
     if command.plot is not None:
         from analysis.surface_figures import draw
         from landscape.pictures import save_figure

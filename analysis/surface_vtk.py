@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from analysis.surface_words import caption_of, computed_mask, title_of
+from analysis.surface_words import caption_of, computed_mask, marks_of, title_of
 from landscape import FedscapeError
 from landscape.files import write_text
 
@@ -51,14 +51,14 @@ def save_vtk_models(surface: Surface, path: str | Path) -> None:
     """
     if Path(path).suffix.lower() != ".vtk":
         raise FedscapeError(f"{path}: models are written as legacy VTK, end the name in .vtk")
-    marks = [(mark.x, mark.y) for mark in surface.marks]
+    models = marks_of(surface)
+    marks = [(mark.x, mark.y) for mark in models]
     way = [] if surface.trajectory is None else [(float(x), float(y)) for x, y in surface.trajectory]
-    labels = "; ".join(f"{i}: {mark.label}" for i, mark in enumerate(surface.marks))
+    labels = "; ".join(f"{i}: {mark.label}" for i, mark in enumerate(models))
     lines = ["# vtk DataFile Version 3.0", _one_line(f"models {labels}"), "ASCII", "DATASET POLYDATA"]
     lines.append(f"POINTS {len(marks) + len(way)} double")
     lines += [f"{x!r} {y!r} 0" for x, y in marks + way]
-    if marks:
-        lines += [f"VERTICES {len(marks)} {2 * len(marks)}", *(f"1 {i}" for i in range(len(marks)))]
+    lines += [f"VERTICES {len(marks)} {2 * len(marks)}", *(f"1 {i}" for i in range(len(marks)))]
     if way:
         numbers = " ".join(str(len(marks) + i) for i in range(len(way)))
         lines += [f"LINES 1 {len(way) + 1}", f"{len(way)} {numbers}"]

@@ -273,10 +273,22 @@ def test_every_kind_is_drawn_and_written(names, options, three, tmp_path, capsys
     assert not plotly or "<html" in page.read_text()[:500].lower()
 
 
-def test_paraview_has_a_file_of_each_checkpoint(three, tmp_path):
+def test_paraview_has_files_of_each_checkpoint(three, tmp_path, capsys):
     arguments = ["--points", 3, "--samples", 60, "--out", tmp_path / "s.h5", "--vtk", tmp_path / "s.vts", "--quiet"]
     assert command(*three[:2], *arguments) == 0
-    assert {file.name for file in tmp_path.iterdir()} == {"s-1.h5", "s-2.h5", "s-1.vts", "s-2.vts"}
+    names = {f"s-{k}{end}" for k in (1, 2) for end in (".h5", ".vts", "-models.vtk")}
+    assert {file.name for file in tmp_path.iterdir()} == names
+    assert f"VTK: {tmp_path / 's-2.vts'}, the models: {tmp_path / 's-2-models.vtk'}" in capsys.readouterr().out
+
+
+def test_paraview_has_the_models_and_the_trajectory_beside_the_surface(run_folder, tmp_path):
+    arguments = ["--plane", "pca", "--points", 4, "--samples", 60, "--out", tmp_path / "s.h5", "--quiet"]
+    assert command(run_folder / "ckpt.pt", *arguments, "--vtk", tmp_path / "s.vtk") == 0
+    surface, lines = Surface.load(tmp_path / "s.h5"), (tmp_path / "s-models.vtk").read_text().splitlines()
+    points = np.array([line.split() for line in lines[5 : 5 + 7]], float)
+    marks = [(mark.x, mark.y) for mark in surface.marks]
+    np.testing.assert_array_equal(points[:, :2], np.concatenate([marks, surface.trajectory]))
+    assert "LINES 1 6" in lines
 
 
 def test_json_has_the_test_data_the_mask_and_the_errors(three, tmp_path):
@@ -309,6 +321,7 @@ def test_json_has_the_test_data_the_mask_and_the_errors(three, tmp_path):
         (["A", "--points", "3", "4", "5"], "3 numbers of points"),
         (["A", "--directions", "A"], "must be different files"),
         (["A", "--html", "s.png"], "is no name of a page"),
+        (["A", "--vtk", "t.vtk", "--json", "t-models.vtk"], "must be different files"),
         (["A", "--vtk", "s.png"], "is no kind of VTK file"),
         (["A", "B", "--labels", "x"], "--labels gives 1 names: give 2, one for each surface"),
         (
