@@ -64,7 +64,7 @@ class Command:
     directions: Annotated[Path | None, option("FILE", "none")] = None
     """directions to share: used if the file is there, else written to it"""
     test: bool = False
-    """measure the test data too, in the same pass"""
+    """measure the test data too, in the same pass, and draw them beside the training data"""
     weight_decay: Annotated[float, option("C", "0")] = 0.0
     """add a regulariser (C/2)‖w‖² to the loss"""
     man: Annotated[float, option("ZETA", "0")] = 0.0
@@ -230,8 +230,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         from analysis.surface_figures import draw
         from landscape.pictures import save_figure
 
-        test = surfaces[0].test if len(surfaces) == 1 else None
-        save_figure(draw(surfaces, command.labels, command.figure, command.scale, test), command.plot)
+        save_figure(draw(surfaces, command.labels, command.figure, command.scale), command.plot)
         print(f"picture: {command.plot}")
     else:
         print(f"to draw them: the same command with --plot {command.stores[0].with_suffix('.png')}")

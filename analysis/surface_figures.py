@@ -24,18 +24,16 @@ def draw(
     labels: Sequence[str] | None = None,
     kind: FigureKind = "auto",
     scale: ScaleKind = "auto",
-    test: Surface | None = None,
 ) -> Figure:
-    """Surfaces in one figure.
+    """Surfaces in one figure; of their test data too, where all have them.
 
     Args:
         surfaces: of one loss and one split.
         labels: one for each; ``None`` names what tells them apart.
         kind: ``contours``, ``heatmap`` or ``relief``, a panel each; ``superimposed``: the first as a grid over each of
             the others; ``line`` for lines.  ``auto``: lines as lines, planes as contours, a single plane of three
-            models as its training loss beside its test error where ``test`` is given.
+            models as its training loss beside its test error where it has test data of classes.
         scale: of the loss: ``linear``, ``log``, or ``auto``.
-        test: the test data's surface in the same plane.
 
     Raises:
         FedscapeError: a kind that is none or that these surfaces cannot have, surfaces that no scale serves.
@@ -47,8 +45,9 @@ def draw(
         return plot_reliefs(surfaces, labels, scale=scale)
     if kind == "superimposed":
         return plot_superimposed(surfaces, labels, scale=scale)
-    if kind == "auto" and test is not None and len(surfaces) == 1 and surfaces[0].kind == "three":
-        return plot_three(surfaces[0], test, scale)
+    test = surfaces[0].test if len(surfaces) == 1 and surfaces[0].kind == "three" else None
+    if kind == "auto" and test is not None and test.accuracy is not None:
+        return plot_three(surfaces[0], test, scale, None if labels is None else labels[0])
     return plot_surfaces(surfaces, labels, kind="heatmap" if kind == "heatmap" else "contours", scale=scale)
 
 

@@ -133,7 +133,22 @@ class Surface:
         return int((self.measured & ~np.isfinite(self.loss)).sum())
 
     def facts(self) -> dict[str, str]:
-        """The numbers worth reading, as text by name."""
+        """The numbers worth reading, as text by name; of the test data too, where they were measured."""
+        facts = self._values()
+        if self.test is not None:
+            facts |= {f"test {name}": fact for name, fact in self.test._values().items()}
+        count = int((self.measured if self.computed is None else self.computed).sum())
+        rate = f" ({count / self.seconds:,.1f} points/s)" if self.seconds > 0 else ""
+        facts["measured"] = f"{count:,} of {self.measured.size:,} points in {self.seconds:.1f} s{rate}"
+        if self.promised_error is not None:
+            wrong = f"{self.measured.size - count:,} points; by the checks the loss is off by {self.promised_error:.2%}"
+            seen = self.notes.get("spread", {}).get(f"{self.provenance.split}_acc")
+            also = "" if seen is None else f", the accuracy was by up to {seen:.2g} points"
+            facts["interpolated"] = f"{wrong} at most{also}"
+        return facts
+
+    def _values(self) -> dict[str, str]:
+        """Of one split: in the centre, the extremes, the barrier, what is not finite."""
         facts = {}
         if self.centre is not None:
             facts["loss at the centre"] = f"{self.loss[self.centre]:.4g}"
@@ -151,14 +166,6 @@ class Surface:
                 facts["barrier"] = f"{rise.height:.4g} at {rise.x:.3g} of the way"
         if self.not_finite:
             facts["not finite"] = f"{self.not_finite} points"
-        count = int((self.measured if self.computed is None else self.computed).sum())
-        rate = f" ({count / self.seconds:,.1f} points/s)" if self.seconds > 0 else ""
-        facts["measured"] = f"{count:,} of {self.measured.size:,} points in {self.seconds:.1f} s{rate}"
-        if self.promised_error is not None:
-            wrong = f"{self.measured.size - count:,} points; by the checks the loss is off by {self.promised_error:.2%}"
-            seen = self.notes.get("spread", {}).get(f"{self.provenance.split}_acc")
-            also = "" if seen is None else f", the accuracy was by up to {seen:.2g} points"
-            facts["interpolated"] = f"{wrong} at most{also}"
         return facts
 
     def to_dict(self) -> dict[str, Any]:
@@ -188,9 +195,14 @@ class Surface:
     @property
     def loss_label(self) -> str:
         """What the loss is, with what is added to it and its unit."""
+        return f"mean {self.split_word} {self.loss_name}"
+
+    @property
+    def loss_name(self) -> str:
+        """The same of any data."""
         p = self.provenance
         added = f" + {p.regulariser}" if p.regulariser else ""
-        return f"mean {self.split_word} loss{added} ({'cross-entropy, nats' if p.loss == 'cross_entropy' else p.loss})"
+        return f"loss{added} ({'cross-entropy, nats' if p.loss == 'cross_entropy' else p.loss})"
 
     @property
     def recipe(self) -> str:
@@ -210,7 +222,7 @@ class Surface:
 
         if path is not None:
             check_picture(path)
-        figure = draw([self], test=self.test)
+        figure = draw([self])
         if path is not None:
             save_figure(figure, path)
         return figure

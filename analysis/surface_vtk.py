@@ -32,8 +32,9 @@ def check_vtk(path: str | Path) -> None:
 def save_vtk(surface: Surface, path: str | Path) -> None:
     """Write a surface for ParaView, VTK or PyVista, atomically.
 
-    Point data: ``loss``, ``log10_loss``, ``accuracy`` (a fraction), their standard errors where they are known,
-    ``measured`` (1) against interpolated or missing (0).  The models are a file of their own (:func:`save_vtk_models`).
+    Point data: ``loss``, ``log10_loss``, ``accuracy`` (a fraction), their standard errors where they are known, the
+    same of the test data, where they were measured too, as ``test_loss`` and so on; ``measured`` (1) against
+    interpolated or missing (0).  The models are a file of their own (:func:`save_vtk_models`).
 
     Raises:
         FedscapeError: a name that is none of VTK's, or a file that cannot be written.
@@ -69,6 +70,12 @@ def save_vtk_models(surface: Surface, path: str | Path) -> None:
 
 def _arrays(surface: Surface) -> dict[str, np.ndarray]:
     """Point data by name, [ny, nx]: x runs fastest, as in VTK."""
+    tests = {} if surface.test is None else {f"test_{name}": array for name, array in _values(surface.test).items()}
+    return _values(surface) | tests | {"measured": computed_mask(surface).astype(np.uint8)}
+
+
+def _values(surface: Surface) -> dict[str, np.ndarray]:
+    """Those of one split."""
     with np.errstate(divide="ignore", invalid="ignore"):
         arrays = {"loss": surface.loss, "log10_loss": np.log10(surface.loss)}
     optional = {
@@ -76,8 +83,7 @@ def _arrays(surface: Surface) -> dict[str, np.ndarray]:
         "loss_stderr": surface.loss_stderr,
         "accuracy_stderr": surface.accuracy_stderr,
     }
-    arrays |= {name: values for name, values in optional.items() if values is not None}
-    return arrays | {"measured": computed_mask(surface).astype(np.uint8)}
+    return arrays | {name: values for name, values in optional.items() if values is not None}
 
 
 def _points(surface: Surface) -> str:
