@@ -139,6 +139,8 @@ def caption_of(surfaces: Sequence[Surface]) -> str:
     sentences = [f"{name} {part}".strip() for name, part in parts.items() if part]
     missing = sum(int((~s.measured).sum()) for s in surfaces)
     not_finite = sum(s.not_finite for split in by_split(surfaces) for s in split)
+    if not is_line(surfaces[0]) and not all(to_scale(surface) for surface in surfaces):
+        sentences.append("axes not to the same scale")
     if not_finite or missing:
         gaps = [f"{not_finite:,} not finite"] * bool(not_finite) + [f"{missing:,} not measured"] * bool(missing)
         return f"{'; '.join(sentences)}\nwithout a value: {', '.join(gaps)}"

@@ -53,6 +53,13 @@ def test_page_holds_the_test_data_too():
     assert data_of(page([surface, made()]))["splits"] == ["training"]
 
 
+def test_page_says_what_is_not_to_scale():
+    for surface, wanted in ((made(), False), (made(x=X / 1.5), True)):
+        text = page([surface])
+        assert data_of(text)["to_scale"] is wanted
+        assert ("axes not to the same scale" in text) is not wanted
+
+
 def test_page_loads_nothing():
     text = page([made()])
     assert "default-src 'none'" in text

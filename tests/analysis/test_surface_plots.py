@@ -182,6 +182,18 @@ def test_test_data_of_a_line_are_dashed():
     assert texts == ["m, training: barrier 2", "m, test: barrier 4"]
 
 
+def test_axes_that_are_not_to_scale_are_told():
+    for draw in (plot_surface, lambda surface: plot_reliefs([surface]), Surface.plot):
+        for stretch, told in ((0.8, False), (0.9, True)):
+            surface = made(x=np.linspace(0, 3 * stretch, 7), kind="three")
+            assert ("axes not to the same scale" in draw(surface).get_supxlabel().replace("\n", " ")) is told
+    to_scale, not_to_scale = (plot_surface(made(x=x)).axes[0] for x in (X / 1.5, X))
+    assert (to_scale.get_aspect(), not_to_scale.get_aspect()) == (1.0, "auto")
+    box = plot_reliefs([made(x=X / 1.5)], quantity="loss").axes[0]._box_aspect
+    assert box[0] / box[1] == pytest.approx(2.0), "the relief's base is to scale too"
+    assert "same scale" not in plot_lines([line(np.arange(3.0))]).get_supxlabel()
+
+
 def test_scale_is_what_is_asked_for_and_told():
     values = np.array([1.0, 2.0, 4.0])
     assert Scale.of(values, "log").logarithmic
