@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -16,6 +16,7 @@ from analysis.surface_plots import Scale, ScaleKind, quantities_of
 from analysis.surface_words import (
     Quantity,
     axis_labels,
+    by_split,
     caption_of,
     check_comparable,
     computed_mask,
@@ -69,7 +70,8 @@ def plot_lines(surfaces: Sequence[Surface], labels: Sequence[str] | None = None,
     """Loss and, where all have it, accuracy along lines.
 
     Args:
-        surfaces: of one loss and one split, each row a line.
+        surfaces: of one loss and one split, each row a line; where all have test data, these are dashed curves beside
+            the solid ones.
         labels: one for each; all lines of one label are one curve, their mean, in a band from the smallest to
             the largest.  A curve of one line with standard errors has a band of two of them.
         scale: of the loss.
@@ -89,16 +91,21 @@ def plot_lines(surfaces: Sequence[Surface], labels: Sequence[str] | None = None,
     for name, several in curves.items():
         if any(not np.array_equal(s.x, several[0].x) for s in several):
             raise FedscapeError(f"the lines called '{name}' have different points: give them different labels")
-    quantities = quantities_of(surfaces)
+    quantities, splits = quantities_of(surfaces), by_split(surfaces)
+    both = len(splits) > 1
     figure = Figure(figsize=(5.6 * len(quantities) + 0.4, 4.9), layout="constrained")
     for ax, quantity in zip(figure.subplots(1, len(quantities), squeeze=False)[0], quantities, strict=True):
         for i, (name, several) in enumerate(curves.items()):
-            _draw_curve(ax, several, name, quantity, i)
-        _dress(ax, surfaces, quantity, scale)
-        if len(curves) > 1 or any(barrier(surface) is not None for surface in surfaces):
+            for split in by_split(several) if both else [several]:
+                _draw_curve(
+                    ax, split, f"{name}, {split[0].split_word}" if both else name, quantity, _style(i, split, both)
+                )
+        _dress(ax, [surface for split in splits for surface in split], quantity, scale)
+        if both or labels is not None or len(curves) > 1 or any(barrier(surface) is not None for surface in surfaces):
             ax.legend(fontsize=8)
     figure.suptitle(title_of(surfaces), fontsize=12, parse_math=False)
-    text = "; ".join([*_bands(curves), caption_of(surfaces)])
+    told = ["solid: training, dashed: test"] if both else []
+    text = "; ".join([*told, *_bands(curves), caption_of(surfaces)])
     figure.supxlabel(wrapped(text, figure.get_figwidth()), fontsize=8, color="0.3", parse_math=False)
     return figure
 
@@ -113,23 +120,39 @@ def _without_seeds(surfaces: Sequence[Surface]) -> list[str]:
     return [labels[s.provenance.checkpoint] for s in surfaces]
 
 
-def _draw_curve(ax: Axes, surfaces: Sequence[Surface], name: str, quantity: Quantity, number: int) -> None:
+class _Style(NamedTuple):
+    """How a curve looks; ``fill`` of its markers."""
+
+    colour: str
+    dashes: Any
+    marker: str
+    fill: str
+
+
+def _style(number: int, surfaces: Sequence[Surface], both: bool) -> _Style:
+    """Of a label's curve; where there are test data, dashes are theirs, and colours and markers tell labels apart."""
+    colour, marker, tested = COLOURS[number % 7], MARKERS[number % 7], surfaces[0].provenance.split == "test"
+    if not both:
+        return _Style(colour, DASHES[number % 7], marker, colour)
+    return _Style(colour, "--" if tested else "-", marker, "white" if tested else colour)
+
+
+def _draw_curve(ax: Axes, surfaces: Sequence[Surface], name: str, quantity: Quantity, style: _Style) -> None:
     x = surfaces[0].x
     rows = np.concatenate([values_of(surface, quantity) for surface in surfaces])
     rows = np.where(np.isfinite(rows), rows, np.nan)
     middle = rows.mean(axis=0)
     spread = stderr_of(surfaces[0], quantity) if len(rows) == 1 else None
     low, high = (middle - 2 * spread[0], middle + 2 * spread[0]) if spread is not None else (rows.min(0), rows.max(0))
-    colour, dashes = COLOURS[number % 7], DASHES[number % 7]
     rise = barrier(surfaces[0]) if quantity == "loss" and len(surfaces) == 1 else None
     label = name if rise is None else f"{name}: barrier {rise.height:.3g}" if rise.height else f"{name}: no barrier"
     known = np.concatenate([computed_mask(surface) for surface in surfaces]).all(axis=0)
-    ax.plot(x, middle, color=colour, linestyle=dashes, linewidth=1.5, label=label)
-    ax.plot(x[known], middle[known], MARKERS[number % 7], color=colour, markersize=3)
+    ax.plot(x, middle, color=style.colour, linestyle=style.dashes, linewidth=1.5, label=label)
+    ax.plot(x[known], middle[known], style.marker, color=style.colour, markerfacecolor=style.fill, markersize=3)
     if len(rows) > 1 or spread is not None:
-        ax.fill_between(x, low, high, color=colour, alpha=0.2, linewidth=0)
+        ax.fill_between(x, low, high, color=style.colour, alpha=0.2, linewidth=0)
     if rise is not None and rise.height > 0:
-        _draw_barrier(ax, surfaces[0], rise, colour)
+        _draw_barrier(ax, surfaces[0], rise, style.colour)
 
 
 def _draw_barrier(ax: Axes, surface: Surface, rise: Barrier, colour: str) -> None:
@@ -144,7 +167,7 @@ def _draw_barrier(ax: Axes, surface: Surface, rise: Barrier, colour: str) -> Non
 
 def _dress(ax: Axes, surfaces: Sequence[Surface], quantity: Quantity, scale: ScaleKind) -> None:
     ax.set_xlabel(axis_labels(surfaces[0])[0], parse_math=False)
-    label = label_of(surfaces[0], quantity)
+    label = label_of(surfaces, quantity)
     if quantity == "loss":
         values = np.concatenate([surface.loss.ravel() for surface in surfaces])
         common = Scale.of(values, scale)

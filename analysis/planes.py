@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -20,6 +20,9 @@ EIGENVECTORS = "eigenvectors"
 
 MARGIN = 0.2
 """How far a grid reaches beyond the models, as a share of their extent, unless told."""
+
+BLOCK = 2**20
+"""Numbers of all models together that are looked at in float64 at once: 8 MiB, some three times."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -254,7 +257,8 @@ def pca_plane(models: Sequence[Tensor], labels: Sequence[str]) -> Plane:
     """The plane through the last of a run's models along which they varied most (Li et al., 2018, section 7).
 
     The directions are the two first principal components of the models, of unit length; the trajectory is the models'
-    projection, so that what lies outside the plane is not seen (``explained`` says how much lies in it).
+    projection, so that what lies outside the plane is not seen (``explained`` says how much lies in it).  Sums are in
+    float64, over some of the parameters at a time: beside the models that takes the plane's own vectors.
 
     Args:
         models: t ≥ 3 points, [d], in order.
@@ -265,23 +269,57 @@ def pca_plane(models: Sequence[Tensor], labels: Sequence[str]) -> Plane:
     """
     if len(models) < 3:
         raise FedscapeError(f"{len(models)} models are given: principal components need at least 3")
-    origin = _finite(models[-1])
-    steps = torch.stack([_finite(model).double() - origin.double() for model in models])
-    centred = steps - steps.mean(dim=0)
-    # Of the [t, t] matrix of products: d is large.
-    squares, vectors = torch.linalg.eigh(centred @ centred.T)
-    squares, vectors = squares.flip(0), vectors.flip(1)
+    for model in models:
+        _require_finite(model)
+    origin, (squares, vectors) = models[-1].clone(), _components(models)
     if squares[1] <= 1e-12 * squares[0]:
         raise FedscapeError("the models lie on one line (or are the same): there is no plane of principal components")
-    directions = vectors[:, :2].T @ centred / squares[:2].sqrt()[:, None]
-    directions *= (steps[0] @ directions.T).sign().where(steps[0] @ directions.T != 0, 1.0)[:, None]
+    directions, trajectory = _along(models, vectors[:, :2] / squares[:2].sqrt())
     shares = squares[:2] / squares.clamp_min(0).sum()
     explained = (float(shares[0]), float(shares[1]))
     axes = tuple(f"distance along component {k + 1} ({share:.1%} of variance)" for k, share in enumerate(explained))
-    plane = Plane(origin, directions.to(origin), "principal components", 0, "pca", (axes[0], axes[1]))
-    trajectory = np.array([plane.project(model) for model in models])
-    marks = tuple(Mark(labels[k], *trajectory[k]) for k in (0, -1))
-    return replace(plane, marks=marks, trajectory=trajectory, explained=explained)
+    marks = tuple(Mark(labels[k], *trajectory[k].tolist()) for k in (0, -1))
+    return Plane(
+        origin, directions, "principal components", 0, "pca", (axes[0], axes[1]), marks, trajectory.numpy(), explained
+    )
+
+
+def _blocks(models: Sequence[Tensor]) -> Iterator[tuple[slice, Tensor]]:
+    """Some parameters at a time: which, and the models' steps there from the last of them, [t, b] in float64."""
+    width = max(1, BLOCK // len(models))
+    for start in range(0, len(models[-1]), width):
+        part = slice(start, start + width)
+        yield part, torch.stack([model[part].double() for model in models]) - models[-1][part].double()
+
+
+def _components(models: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
+    """Squared singular values of the centred models, [t], the largest first, and their left vectors, [t, t].
+
+    They are the eigenvectors of the matrix of the models' products: d is large.
+    """
+    products = torch.zeros(len(models), len(models), dtype=torch.float64, device=models[-1].device)
+    for _, steps in _blocks(models):
+        centred = steps - steps.mean(dim=0)
+        products += centred @ centred.T
+    squares, vectors = torch.linalg.eigh(products)
+    return squares.flip(0), vectors.flip(1)
+
+
+def _along(models: Sequence[Tensor], weights: Tensor) -> tuple[Tensor, Tensor]:
+    """The directions whose ``weights`` ([t, 2]) the centred models have, [2, d], and the models' places, [t, 2].
+
+    The places are least squares, as of :meth:`Plane.project`; the first model's are not negative.
+    """
+    directions = models[-1].new_empty(2, len(models[-1]))
+    lengths, products = (weights.new_zeros(2, count) for count in (2, len(models)))
+    for part, steps in _blocks(models):
+        directions[:, part] = weights.T @ (steps - steps.mean(dim=0))
+        rounded = directions[:, part].double()
+        lengths += rounded @ rounded.T
+        products += rounded @ steps.T
+    signs = torch.where(products[:, :1] < 0, -1.0, 1.0).to(products)
+    directions *= signs.to(directions)
+    return directions, torch.linalg.solve(lengths * signs * signs.T, products * signs).T.cpu()
 
 
 def line_between(models: Sequence[Tensor], labels: Sequence[str]) -> Lines:
@@ -301,7 +339,11 @@ def line_between(models: Sequence[Tensor], labels: Sequence[str]) -> Lines:
     return Lines(origin, direction[None], "difference", 0, "line", axes, marks)
 
 
-def _finite(w: Tensor) -> Tensor:
+def _require_finite(w: Tensor) -> None:
     if not w.isfinite().all():
         raise FedscapeError("the model's parameters are not all finite: there is no surface around them")
+
+
+def _finite(w: Tensor) -> Tensor:
+    _require_finite(w)
     return w.clone()

@@ -67,7 +67,7 @@ class Command:
     directions: Annotated[Path | None, option("FILE", "none")] = None
     """directions to share: used if the file is there, else written to it"""
     test: bool = False
-    """measure the test data too, in the same pass"""
+    """measure the test data too, in the same pass, and draw them beside the training data"""
     weight_decay: Annotated[float, option("C", "0")] = 0.0
     """add a regulariser (C/2)‖w‖² to the loss"""
     man: Annotated[float, option("ZETA", "0")] = 0.0
@@ -96,11 +96,13 @@ class Command:
     scale: Literal["auto", "linear", "log"] = "auto"
     """of the loss in pictures"""
     labels: Annotated[tuple[str, ...] | None, option("NAME [NAME ...]", "what tells them apart")] = None
-    """of several surfaces in pictures, one for each"""
+    """of the surfaces in pictures, one for each (a plane through several checkpoints, or a line with its seeds, is
+    one)"""
     html: Annotated[Path | None, option("FILE", "none")] = None
     """interactive page to write"""
     vtk: Annotated[Path | None, option("FILE", "none")] = None
-    """surface for ParaView; of several planes FILE-1, FILE-2, ..."""
+    """surface for ParaView; of several planes FILE-1, FILE-2, ...; the models in it and the trajectory lie beside, in
+    FILE-models.vtk"""
     json: Annotated[Path | None, option("FILE", "none")] = None
     """the values once more, as JSON (of several planes a list)"""
     fresh: bool = False
@@ -124,6 +126,11 @@ class Command:
         """ParaView's file of each plane, where one is wanted."""
         return [] if self.vtk is None else self._numbered(self.vtk)
 
+    @property
+    def vtk_models(self) -> list[Path]:
+        """Beside each, that of the models in the plane."""
+        return [file.with_name(f"{file.stem}-models.vtk") for file in self.vtks]
+
     def _numbered(self, file: Path) -> list[Path]:
         count = len(self.runs)
         return [file] if count == 1 else [file.with_name(f"{file.stem}-{k + 1}{file.suffix}") for k in range(count)]
@@ -132,14 +139,21 @@ class Command:
         """Refuse before the work what cannot be written after it.
 
         Raises:
-            FedscapeError: no checkpoint, a file that is a folder, is named twice or is of no kind that can be written.
+            FedscapeError: no checkpoint, a picture that these planes cannot have, not as many labels as planes, a file
+                that is a folder, is named twice or is of no kind that can be written.
         """
         if not self.checkpoints:
             raise FedscapeError(f"no checkpoint is given: give one or more files (see {PROGRAM} --help)")
+        count = len(self.runs)
+        if self.labels is not None and len(self.labels) != count:
+            each = "one, as the plane is one surface" if count == 1 else f"{count}, one for each surface"
+            raise FedscapeError(f"--labels gives {len(self.labels)} names: give {each}")
         if self.plot is not None:
+            from analysis.surface_figures import check_figure
             from landscape.pictures import check_picture
 
             check_picture(self.plot)
+            check_figure(self.figure, count, line=self.plane == "line")
         if self.html is not None:
             from analysis.surface_page import check_page
 
@@ -151,6 +165,7 @@ class Command:
         files = [
             *self.stores,
             *self.vtks,
+            *self.vtk_models,
             *(file for file in (self.plot, self.html, self.json, self.directions) if file),
         ]
         read = {os.path.realpath(checkpoint) for checkpoint in self.checkpoints}
@@ -218,7 +233,6 @@ def _carry_out(command: Command) -> int:
         for name, fact in surface.facts().items():
             print(f"{name}: {fact}")
         print(f"values: {store}")
-    parts = [part for surface in surfaces for part in surface.parts()]
     if command.json is not None:
         values = [surface.to_dict() for surface in surfaces]
         write_json(command.json, values[0] if len(values) == 1 else values)
@@ -226,20 +240,20 @@ def _carry_out(command: Command) -> int:
     if command.html is not None:
         from analysis.surface_page import save_page
 
-        save_page(parts, command.html, command.labels, command.scale)
+        save_page(surfaces, command.html, command.labels, command.scale)
         print(f"page: {command.html}")
     if command.vtk is not None:
-        from analysis.surface_vtk import save_vtk
+        from analysis.surface_vtk import save_vtk, save_vtk_models
 
-        for surface, file in zip(surfaces, command.vtks, strict=True):
+        for surface, file, models in zip(surfaces, command.vtks, command.vtk_models, strict=True):
             save_vtk(surface, file)
-            print(f"VTK: {file}")
+            save_vtk_models(surface, models)
+            print(f"VTK: {file}, the models: {models}")
     if command.plot is not None:
         from analysis.surface_figures import draw
         from landscape.pictures import save_figure
 
-        test = surfaces[0].test if len(surfaces) == 1 else None
-        save_figure(draw(parts, command.labels, command.figure, command.scale, test), command.plot)
+        save_figure(draw(surfaces, command.labels, command.figure, command.scale), command.plot)
         print(f"picture: {command.plot}")
     else:
         print(f"to draw them: the same command with --plot {command.stores[0].with_suffix('.png')}")

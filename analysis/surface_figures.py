@@ -24,30 +24,44 @@ def draw(
     labels: Sequence[str] | None = None,
     kind: FigureKind = "auto",
     scale: ScaleKind = "auto",
-    test: Surface | None = None,
 ) -> Figure:
-    """Surfaces in one figure.
+    """Surfaces in one figure; of their test data too, where all have them.
 
     Args:
         surfaces: of one loss and one split.
         labels: one for each; ``None`` names what tells them apart.
         kind: ``contours``, ``heatmap`` or ``relief``, a panel each; ``superimposed``: the first as a grid over each of
             the others; ``line`` for lines.  ``auto``: lines as lines, planes as contours, a single plane of three
-            models as its training loss beside its test error where ``test`` is given.
+            models as its training loss beside its test error where it has test data of classes.
         scale: of the loss: ``linear``, ``log``, or ``auto``.
-        test: the test data's surface in the same plane.
 
     Raises:
         FedscapeError: a kind that is none or that these surfaces cannot have, surfaces that no scale serves.
     """
-    if kind not in get_args(FigureKind):
-        raise FedscapeError(f"unknown kind of figure '{kind}': give {', '.join(get_args(FigureKind))}")
+    check_figure(kind, len(surfaces), line=any(is_line(surface) for surface in surfaces))
     if kind == "line" or (kind == "auto" and surfaces and is_line(surfaces[0])):
         return plot_lines(surfaces, labels, scale)
     if kind == "relief":
         return plot_reliefs(surfaces, labels, scale=scale)
     if kind == "superimposed":
         return plot_superimposed(surfaces, labels, scale=scale)
-    if kind == "auto" and test is not None and len(surfaces) == 1 and surfaces[0].kind == "three":
-        return plot_three(surfaces[0], test, scale)
+    test = surfaces[0].test if len(surfaces) == 1 and surfaces[0].kind == "three" else None
+    if kind == "auto" and test is not None and test.accuracy is not None:
+        return plot_three(surfaces[0], test, scale, None if labels is None else labels[0])
     return plot_surfaces(surfaces, labels, kind="heatmap" if kind == "heatmap" else "contours", scale=scale)
+
+
+def check_figure(kind: str, count: int, *, line: bool) -> None:
+    """Refuse, before any work, a kind of figure that so many planes or lines cannot have.
+
+    Raises:
+        FedscapeError: a kind that is none, a line drawn as a plane or a plane as a line, nothing to superimpose on.
+    """
+    if kind not in get_args(FigureKind):
+        raise FedscapeError(f"unknown kind of figure '{kind}': give {', '.join(get_args(FigureKind))}")
+    if kind == "line" and not line:
+        raise FedscapeError("a plane is no line: draw it as contours")
+    if kind not in ("auto", "line") and line:
+        raise FedscapeError(f"a line has no second axis and cannot be drawn as '{kind}': draw it as a line")
+    if kind == "superimposed" and count < 2:
+        raise FedscapeError("one surface has nothing to be superimposed on: give two or more")

@@ -28,10 +28,14 @@ function choice(name, title, options, chosen) {
   form.append(set);
 }
 
+// Which of the data a plane shows: an index of data.splits.
+const split = () => Number(value("split") || 0);
+
 const value = name => form.elements[name] ? form.elements[name].value : null;
 
 function controls() {
   if (!flat) choice("view", "view", [["relief", "relief"], ["map", "map"]], "relief");
+  if (!flat && data.splits.length > 1) choice("split", "data", data.splits.map((split, k) => [String(k), split]), "0");
   if (data.quantities.length > 1) choice("quantity", "value", data.quantities.map(q => [q, q]), "loss");
   if (data.log) choice("scale", "loss axis", [["linear", "linear"], ["log", "logarithmic"]], data.scale);
   if (!flat && data.surfaces.length > 1)
@@ -64,7 +68,7 @@ function height(v, quantity) {
   return Math.log10(Math.min(Math.max(v, data.log[0]), data.log[1]));
 }
 
-const heights = (s, quantity) => s[quantity].map(row => row.map(v => height(v, quantity)));
+const heights = (s, quantity, k = split()) => s.values[k][quantity].map(row => row.map(v => height(v, quantity)));
 
 // Between the points of the grid; null outside or beside a point without a value.
 function at(s, z, x, y) {
@@ -82,12 +86,14 @@ function at(s, z, x, y) {
 }
 
 function hover(s, j, i) {
-  const error = name => s[name] ? ` ± ${number(s[name][j][i])}` : "";
   const lines = [`<b>${safe(s.label)}</b>`, `${safe(s.axes[0])}: ${number(s.x[i])}`];
   if (!s.line) lines.push(`${safe(s.axes[1])}: ${number(s.y[j])}`);
   else if (s.y.length > 1) lines.push(`line ${j + 1} of ${s.y.length}`);
-  lines.push(`loss: ${number(s.loss[j][i])}${error("loss_stderr")}`);
-  if (s.accuracy) lines.push(`accuracy: ${number(s.accuracy[j][i])} %${error("accuracy_stderr")}`);
+  s.values.forEach((of, k) => {
+    const error = name => of[name] ? ` ± ${number(of[name][j][i])}` : "", word = s.values.length > 1 ? data.splits[k] + " " : "";
+    lines.push(`${word}loss: ${number(of.loss[j][i])}${error("loss_stderr")}`);
+    if (of.accuracy) lines.push(`${word}accuracy: ${number(of.accuracy[j][i])} %${error("accuracy_stderr")}`);
+  });
   lines.push(s.measured[j][i] ? "measured" : s.promised ? `interpolated (promised error of the loss ${safe(s.promised)})` : "not measured");
   return lines.join("<br>");
 }
@@ -103,11 +109,12 @@ function ticks(low, high) {
   return {tickvals: places, ticktext: places.map(p => String(Number((10 ** p).toPrecision(3))))};
 }
 
+// One for all data, so that switching between them moves nothing but the surface.
 function axis(quantity) {
   const log = quantity === "loss" && value("scale") === "log";
-  const values = data.surfaces.flatMap(s => s[quantity].flat()).filter(v => v !== null).map(v => height(v, quantity));
+  const values = data.surfaces.flatMap(s => s.values.flatMap(of => of[quantity].flat())).filter(v => v !== null).map(v => height(v, quantity));
   const low = values.reduce((a, b) => Math.min(a, b), Infinity), high = values.reduce((a, b) => Math.max(a, b), -Infinity);
-  const title = safe(data.labels[quantity]) + (log ? ", log scale" : "");
+  const title = safe((flat ? data.common_labels : data.labels[split()])[quantity]) + (log ? ", log scale" : "");
   return {title, low, high, ticks: log ? ticks(low, high) : {}};
 }
 
@@ -126,6 +133,12 @@ function models(s, z, scale, annotations) {
       bgcolor: "rgba(255,255,255,.8)", arrowhead: 0, arrowwidth: 1, standoff: 4});
   });
   return traces;
+}
+
+function proportions() {
+  const span = along => Math.max(...along) - Math.min(...along);
+  const [x, y] = ["x", "y"].map(name => span(data.surfaces.flatMap(s => s[name]))), longest = Math.max(x, y);
+  return data.to_scale ? {x: 1.2 * x / longest, y: 1.2 * y / longest, z: .8} : {x: 1.2, y: 1.2, z: .8};
 }
 
 function relief(quantity, scale) {
@@ -153,7 +166,7 @@ function relief(quantity, scale) {
   const axes = data.surfaces[0].axes.map(safe);
   return [traces, {scene: {xaxis: {title: {text: axes[0]}, zeroline: false}, yaxis: {title: {text: axes[1]}, zeroline: false},
     zaxis: {title: {text: scale.title}, zeroline: false, range: [scale.low, scale.high], ...scale.ticks},
-    aspectmode: "manual", aspectratio: {x: 1.2, y: 1.2, z: .8}, camera: {eye: eye(), center: {x: 0, y: 0, z: -.15}},
+    aspectmode: "manual", aspectratio: proportions(), camera: {eye: eye(), center: {x: 0, y: 0, z: -.15}},
     annotations, uirevision: "camera"}}];
 }
 
@@ -178,9 +191,8 @@ function map(quantity, scale) {
       text: s.marks.map(m => safe(m.label)), textposition: "top center", textfont: {color: "black", shadow: "0 0 3px white, 0 0 3px white, 0 0 3px white"},
       marker: {size: 9, color: "white", line: {color: "black", width: 2}}, name: "models"});
     layout["xaxis" + n] = {title: {text: safe(s.axes[0])}, domain: [k / shown.length, k / shown.length + width], anchor: "y" + n};
-    const span = along => along[along.length - 1] - along[0], ratio = span(s.x) / span(s.y);
     layout["yaxis" + n] = {title: {text: k ? "" : safe(s.axes[1])}, showticklabels: k === 0, anchor: "x" + n,
-      ...(ratio < 2.5 && ratio > .4 ? {scaleanchor: "x" + n, constrain: "domain"} : {})};
+      ...(data.to_scale ? {scaleanchor: "x" + n, constrain: "domain"} : {})};
     layout["xaxis" + n].constrain = "domain";
     layout["xaxis" + n].zeroline = layout["yaxis" + n].zeroline = false;
     if (shown.length > 1) layout.annotations.push({text: safe(s.label), x: k / shown.length + width / 2, y: 1.02, xref: "paper",
@@ -191,15 +203,18 @@ function map(quantity, scale) {
 
 function lines(quantity, scale) {
   const traces = [], shapes = [], annotations = [];
-  data.surfaces.forEach((s, i) => heights(s, quantity).forEach((z, j) => traces.push({type: "scatter", mode: "lines+markers",
-    x: s.x, y: z, text: hovers(s)[j], hoverinfo: "text", name: safe(s.label), legendgroup: i, showlegend: j === 0,
-    line: {color: COLOURS[i % 7], dash: DASHES[i % 5]}, marker: {size: 5, symbol: s.measured[j].map(m => m ? i % 5 : (i % 5) + 100)}})));
+  const both = data.splits.length > 1;
+  data.surfaces.forEach((s, i) => data.splits.forEach((word, k) => heights(s, quantity, k).forEach((z, j) => traces.push({
+    type: "scatter", mode: "lines+markers", x: s.x, y: z, text: hovers(s)[j], hoverinfo: "text", legendgroup: i + word,
+    name: safe(s.label) + (both ? ", " + word : ""), showlegend: j === 0,
+    line: {color: COLOURS[i % 7], dash: both ? ["solid", "dash"][k] : DASHES[i % 5]},
+    marker: {size: 5, symbol: s.measured[j].map(m => m ? i % 5 : (i % 5) + 100)}}))));
   const marks = data.surfaces.flatMap(s => s.marks).filter((m, k, all) => m.label && all.findIndex(o => o.x === m.x && o.label === m.label) === k);
   for (const mark of marks) {
     shapes.push({type: "line", x0: mark.x, x1: mark.x, y0: 0, y1: 1, yref: "paper", line: {color: "#666", dash: "dot", width: 1}});
     annotations.push({text: safe(mark.label), x: mark.x, y: 1, yref: "paper", yanchor: "bottom", showarrow: false});
   }
-  return [traces, {shapes, annotations, showlegend: data.surfaces.length > 1, xaxis: {title: {text: safe(data.surfaces[0].axes[0])}, zeroline: false},
+  return [traces, {shapes, annotations, showlegend: both || data.surfaces.length > 1, xaxis: {title: {text: safe(data.surfaces[0].axes[0])}, zeroline: false},
     yaxis: {title: {text: scale.title}, zeroline: false, ...scale.ticks}}];
 }
 

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from analysis.surface_plots import Scale, ScaleKind
+from analysis.surface_plots import Scale, ScaleKind, quantities_of
 from analysis.surface_words import (
     axis_labels,
+    by_split,
     caption_of,
     check_comparable,
     computed_mask,
@@ -21,6 +22,7 @@ from analysis.surface_words import (
     is_line,
     label_of,
     title_of,
+    to_scale,
 )
 from landscape import FedscapeError
 from landscape.files import write_text
@@ -60,8 +62,9 @@ def check_page(path: str | Path) -> None:
 def page(surfaces: Sequence[Surface], labels: Sequence[str] | None = None, scale: ScaleKind = "auto") -> str:
     """HTML with the data, Plotly and all: relief, map or lines, to be turned, with every value under the pointer.
 
-    The form switches between relief and map, loss and accuracy, linear and logarithmic; several surfaces are shown
-    solid, as grids or not at all.  A content security policy forbids the page to load anything.
+    The form switches between relief and map, loss and accuracy, linear and logarithmic, training and test data where
+    all have both (lines show both); several surfaces are shown solid, as grids or not at all.  A content security
+    policy forbids the page to load anything.
 
     Args:
         surfaces: planes or lines of one loss and one split.
@@ -75,16 +78,23 @@ def page(surfaces: Sequence[Surface], labels: Sequence[str] | None = None, scale
     names = check_comparable(surfaces, labels)
     if len({is_line(surface) for surface in surfaces}) > 1:
         raise FedscapeError("lines and planes do not fit one page: make one of each")
-    losses = np.concatenate([surface.loss.ravel() for surface in surfaces])
+    splits = by_split(surfaces)
+    losses = np.concatenate([surface.loss.ravel() for split in splits for surface in split])
     finite = losses[np.isfinite(losses)]
     wanted = Scale.of(losses, scale)
     logarithmic = Scale.of(finite, "log") if finite.size and finite.min() >= 0 and finite.max() > 0 else None
-    has_accuracy = all(surface.accuracy is not None for surface in surfaces)
+    quantities, both = quantities_of(surfaces), [surface for split in splits for surface in split]
     title = title_of(surfaces)
     contents: dict[str, Any] = {
-        "surfaces": [_data(surface, name) for surface, name in zip(surfaces, names, strict=True)],
-        "quantities": ["loss", "accuracy"] if has_accuracy else ["loss"],
-        "labels": {"loss": label_of(surfaces[0], "loss"), "accuracy": label_of(surfaces[0], "accuracy")},
+        "surfaces": [
+            {**_data(surfaces[k], name), "values": [_values(split[k]) for split in splits]}
+            for k, name in enumerate(names)
+        ],
+        "quantities": list(quantities),
+        "splits": [split[0].split_word for split in splits],
+        "labels": [{quantity: label_of(split, quantity) for quantity in quantities} for split in splits],
+        "common_labels": {quantity: label_of(both, quantity) for quantity in quantities},
+        "to_scale": all(to_scale(surface) for surface in surfaces),
         "scale": "log" if wanted is not None and wanted.logarithmic else "linear",
         "log": logarithmic.levels[[0, -1]].tolist() if logarithmic is not None and logarithmic.logarithmic else None,
     }
@@ -111,7 +121,7 @@ def _plotly() -> str:
 
 
 def _data(surface: Surface, label: str) -> dict[str, Any]:
-    """A surface as JSON has it: every number to its last bit, ``null`` where there is no finite one."""
+    """What a surface's splits have in common, as JSON has it."""
     promised = "" if surface.promised_error is None else f"{100 * surface.promised_error:.3g} %"
     return {
         "label": label,
@@ -119,15 +129,21 @@ def _data(surface: Surface, label: str) -> dict[str, Any]:
         "axes": axis_labels(surface),
         "x": surface.x.tolist(),
         "y": surface.y.tolist(),
-        "loss": _rows(surface.loss),
-        "accuracy": None if surface.accuracy is None else _rows(100 * surface.accuracy),
-        "loss_stderr": None if surface.loss_stderr is None else _rows(surface.loss_stderr),
-        "accuracy_stderr": None if surface.accuracy_stderr is None else _rows(100 * surface.accuracy_stderr),
         "measured": computed_mask(surface).astype(int).tolist(),
         "promised": promised or ("unknown" if interpolated_mask(surface).any() else ""),
         "marks": [vars(mark) for mark in surface.marks] or [{"label": "", "x": 0.0, "y": 0.0}],
         "trajectory": None if surface.trajectory is None else surface.trajectory.tolist(),
         "checkpoint": surface.provenance.checkpoint,
+    }
+
+
+def _values(surface: Surface) -> dict[str, list[list[float | None]] | None]:
+    """Those of one split, every number to its last bit, ``null`` where there is no finite one."""
+    return {
+        "loss": _rows(surface.loss),
+        "accuracy": None if surface.accuracy is None else _rows(100 * surface.accuracy),
+        "loss_stderr": None if surface.loss_stderr is None else _rows(surface.loss_stderr),
+        "accuracy_stderr": None if surface.accuracy_stderr is None else _rows(100 * surface.accuracy_stderr),
     }
 
 
@@ -138,7 +154,8 @@ def _rows(values: np.ndarray) -> list[list[float | None]]:
 def _models(surfaces: Sequence[Surface]) -> str:
     if is_line(surfaces[0]):
         rings = any(interpolated_mask(surface).any() for surface in surfaces)
-        return "; dotted: the models" + ("; rings: interpolated" if rings else "")
+        tests = "; solid: training, dashed: test" if len(by_split(surfaces)) > 1 else ""
+        return "; dotted: the models" + tests + ("; rings: interpolated" if rings else "")
     if any(surface.trajectory is not None for surface in surfaces):
         return "; white dots: the models; line: the models on the way"
     return "; white dots: the models"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -19,6 +19,7 @@ from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator
 from analysis.surface_words import (
     Quantity,
     axis_labels,
+    by_split,
     caption_of,
     check_comparable,
     computed_mask,
@@ -27,6 +28,7 @@ from analysis.surface_words import (
     label_of,
     marks_of,
     title_of,
+    to_scale,
     values_of,
     wrapped,
 )
@@ -137,8 +139,7 @@ def draw_panel(
         ax.plot(surface.x[columns], surface.y[rows], ".", markersize=1.5, color="black", alpha=0.7)
     draw_models(ax, surface)
     ax.locator_params(nbins=5)
-    wide, high = np.ptp(surface.x), np.ptp(surface.y)
-    ax.set_aspect("equal" if max(wide, high) <= 2.5 * min(wide, high) else "auto")
+    ax.set_aspect("equal" if to_scale(surface) else "auto")
     across, up = axis_labels(surface)
     ax.set_xlabel(across, parse_math=False)
     ax.set_ylabel(up, parse_math=False)
@@ -226,7 +227,10 @@ def plot_surfaces(
     quantities: Sequence[Quantity] | None = None,
     scale: ScaleKind = "auto",
 ) -> Figure:
-    """Surfaces from above, a row of panels for each quantity, on common axes with one colour bar.
+    """Surfaces from above, on common axes and for each quantity on one scale with one colour bar.
+
+    Several surfaces are side by side, in a row of panels for each quantity; of one surface the quantities are.  Where
+    all have test data, these have a row of their own below the training data's.
 
     Args:
         surfaces: of one loss and one split.
@@ -239,19 +243,64 @@ def plot_surfaces(
         FedscapeError: nothing to draw, surfaces that differ in loss or split, lines (draw those with
             :func:`analysis.line_plots.plot_lines`), a scale or a quantity that cannot be.
     """
-    names = check_comparable(surfaces, labels)
     if kind not in ("contours", "heatmap"):
         raise FedscapeError(f"unknown kind of panel '{kind}': give contours or heatmap")
+    grid = panels(surfaces, labels, quantities)
+    return _figure(grid, kind, scale, title_of(surfaces), caption_of(surfaces))
+
+
+class Panel(NamedTuple):
+    """One picture in a figure: what of which surface, and what is written above it."""
+
+    surface: Surface
+    quantity: Quantity
+    title: str
+
+    @property
+    def values(self) -> np.ndarray:
+        """What it shows, [ny, nx]."""
+        return values_of(self.surface, self.quantity)
+
+
+def panels(
+    surfaces: Sequence[Surface], labels: Sequence[str] | None = None, quantities: Sequence[Quantity] | None = None
+) -> list[list[Panel]]:
+    """The rows of a figure of planes, as :func:`plot_surfaces` says.
+
+    Raises:
+        FedscapeError: nothing to draw, surfaces that differ in loss or split, lines.
+    """
+    names = check_comparable(surfaces, labels)
     check_planes(surfaces)
-    if quantities is None:
-        quantities = quantities_of(surfaces) if len(surfaces) == 1 else ("loss",)
-    several = len(surfaces) > 1
-    groups = [[(surface, quantity) for surface in surfaces] for quantity in quantities]
-    titles = [names if several else [quantity] for quantity in quantities]
-    return _figure(groups, titles, kind, scale, title_of(surfaces), caption_of(surfaces), stacked=several)
+    splits = by_split(surfaces)
+    if len(surfaces) > 1:
+        ends = [f", {split[0].split_word}" if len(splits) > 1 else "" for split in splits]
+        return [
+            [Panel(surface, quantity, name + end) for surface, name in zip(split, names, strict=True)]
+            for quantity in quantities or ("loss",)
+            for split, end in zip(splits, ends, strict=True)
+        ]
+    alone = "" if labels is None else f"{names[0]}: "
+    quantities = quantities or quantities_of(surfaces)
+    starts = [alone + (f"{split[0].split_word} " if len(splits) > 1 else "") for split in splits]
+    return [
+        [Panel(split[0], quantity, start + quantity) for quantity in quantities]
+        for split, start in zip(splits, starts, strict=True)
+    ]
 
 
-def plot_three(train: Surface, test: Surface, scale: ScaleKind = "auto") -> Figure:
+def scales(grid: Sequence[Sequence[Panel]], scale: ScaleKind) -> dict[Quantity, Scale | None]:
+    """One for each quantity, over all panels that show it; accuracy and error are linear."""
+    values: dict[Quantity, list[np.ndarray]] = {}
+    for panel in (panel for row in grid for panel in row):
+        values.setdefault(panel.quantity, []).append(panel.values.ravel())
+    return {
+        quantity: Scale.of(np.concatenate(several), scale if quantity == "loss" else "linear")
+        for quantity, several in values.items()
+    }
+
+
+def plot_three(train: Surface, test: Surface, scale: ScaleKind = "auto", label: str | None = None) -> Figure:
     """The plane of three models: training loss and test error side by side (Caldarola et al. 2022, figure 2).
 
     Raises:
@@ -262,58 +311,55 @@ def plot_three(train: Surface, test: Surface, scale: ScaleKind = "auto") -> Figu
         raise FedscapeError("the two surfaces are of different planes: measure both splits in one plane")
     if (train.provenance.split, test.provenance.split) != ("train", "test"):
         raise FedscapeError("give the surface of the training split first, that of the test split second")
-    groups: list[list[tuple[Surface, Quantity]]] = [[(train, "loss")], [(test, "error")]]
-    caption = f"training: {caption_of([train])}\ntest: {test.provenance.samples:,} samples"
-    title = title_of([train])
-    return _figure(groups, [["training loss"], ["test error"]], "contours", scale, title, caption, stacked=False)
+    start, both = "" if label is None else f"{label}: ", replace(train, test=test)
+    row = [Panel(train, "loss", f"{start}training loss"), Panel(test, "error", f"{start}test error")]
+    return _figure([row], "contours", scale, title_of([both]), caption_of([both]))
 
 
-def _figure(
-    groups: Sequence[Sequence[tuple[Surface, Quantity]]],
-    titles: Sequence[Sequence[str]],
-    kind: PanelKind,
-    scale: ScaleKind,
-    title: str,
-    caption: str,
-    *,
-    stacked: bool,
-) -> Figure:
-    """Groups of panels, each with a colour bar: one below the other, or side by side."""
-    rows, columns = (len(groups), len(groups[0])) if stacked else (1, len(groups))
-    width = 4.4 if stacked else 5.6
-    shape = np.clip(np.ptp(groups[0][0][0].y) / np.ptp(groups[0][0][0].x), 0.75, 1.5)
-    size = (0.4 + width * columns + stacked, 1.2 + rows * (0.9 + float(shape) * (width - 1 - (not stacked))))
+def _figure(grid: Sequence[Sequence[Panel]], kind: PanelKind, scale: ScaleKind, title: str, caption: str) -> Figure:
+    """Panels on common axes; those of one quantity share a colour bar beside them."""
+    several = len({panel.quantity for panel in grid[0]}) > 1
+    width = 5.6 if several else 4.4
+    first = grid[0][0].surface
+    shape = np.clip(np.ptp(first.y) / np.ptp(first.x), 0.75, 1.5)
+    rows, columns = len(grid), len(grid[0])
+    size = (0.4 + width * columns + (not several), 1.2 + rows * (0.9 + float(shape) * (width - 1 - several)))
     figure = Figure(figsize=size, layout=ConstrainedLayoutEngine(h_pad=0.07))
-    grid = figure.subplots(rows, columns, squeeze=False).reshape(len(groups), -1)
-    for group, names, axes in zip(groups, titles, grid, strict=True):
-        quantity = group[0][1]
-        values = [values_of(surface, quantity) for surface, _ in group]
-        common = Scale.of(
-            np.concatenate([array.ravel() for array in values]), scale if quantity == "loss" else "linear"
-        )
-        drawn = None
-        for ax, (surface, _), array, name in zip(axes, group, values, names, strict=True):
-            drawn = draw_panel(ax, surface, array, common, COLOUR_MAPS[quantity], kind) or drawn
-            ax.set_title(name, parse_math=False)
-        if stacked:
-            _share_axes(list(axes))
-        if drawn is not None and common is not None:
-            draw_colour_bar(figure, list(axes), drawn, common, label_of(group[0][0], quantity))
+    axes = figure.subplots(rows, columns, squeeze=False)
+    common = scales(grid, scale)
+    shown: dict[Quantity, list[tuple[Axes, Panel, Any]]] = {}
+    for row, panels_of_row in zip(axes, grid, strict=True):
+        for ax, panel in zip(row, panels_of_row, strict=True):
+            drawn = draw_panel(
+                ax, panel.surface, panel.values, common[panel.quantity], COLOUR_MAPS[panel.quantity], kind
+            )
+            ax.set_title(panel.title, parse_math=False)
+            shown.setdefault(panel.quantity, []).append((ax, panel, drawn))
+    _share_axes(axes, beside=not several)
+    for quantity, those in shown.items():
+        drawn, its_scale = next((drawn for *_, drawn in those if drawn is not None), None), common[quantity]
+        if drawn is not None and its_scale is not None:
+            label = label_of([panel.surface for _, panel, _ in those], quantity)
+            draw_colour_bar(figure, [ax for ax, *_ in those], drawn, its_scale, label)
     figure.suptitle(title, fontsize=12, parse_math=False)
-    caption += _legend([surface for surface, _ in groups[0]])
+    caption += _legend([panel.surface for row in grid for panel in row])
     figure.supxlabel(wrapped(caption, size[0]), fontsize=8, color="0.3", parse_math=False)
     return figure
 
 
-def _share_axes(axes: Sequence[Axes]) -> None:
-    """Common limits; labels at the left only, where all have the same."""
-    x, y = [ax.get_xlim() for ax in axes], [ax.get_ylim() for ax in axes]
-    same = len({ax.get_ylabel() for ax in axes}) == 1
-    for i, ax in enumerate(axes):
+def _share_axes(axes: np.ndarray, *, beside: bool) -> None:
+    """Common limits; labels below and, of panels ``beside`` each other, at the left only, where all have the same."""
+    every = list(axes.flat)
+    x, y = [ax.get_xlim() for ax in every], [ax.get_ylim() for ax in every]
+    same = len({(ax.get_xlabel(), ax.get_ylabel()) for ax in every}) == 1
+    for ax in every:
         ax.set(xlim=(np.min(x), np.max(x)), ylim=(np.min(y), np.max(y)))
-        if same and i:
-            ax.set_ylabel("")
-            ax.tick_params(labelleft=False)
+    for ax in axes[:-1].flat if same else ():
+        ax.set_xlabel("")
+        ax.tick_params(labelbottom=False)
+    for ax in axes[:, 1:].flat if same and beside else ():
+        ax.set_ylabel("")
+        ax.tick_params(labelleft=False)
 
 
 def check_planes(surfaces: Sequence[Surface]) -> None:

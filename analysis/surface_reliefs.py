@@ -16,7 +16,7 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator
 from mpl_toolkits.mplot3d.art3d import Poly3DCollection
 from scipy.interpolate import RegularGridInterpolator
 
-from analysis.surface_plots import COLOUR_MAPS, Scale, ScaleKind, check_planes, draw_colour_bar, quantities_of
+from analysis.surface_plots import COLOUR_MAPS, Panel, Scale, ScaleKind, draw_colour_bar, panels, scales
 from analysis.surface_words import (
     Quantity,
     axis_labels,
@@ -25,7 +25,7 @@ from analysis.surface_words import (
     label_of,
     marks_of,
     title_of,
-    values_of,
+    to_scale,
     wrapped,
 )
 from landscape import FedscapeError
@@ -54,10 +54,10 @@ def plot_reliefs(
     scale: ScaleKind = "auto",
     view: tuple[float, float] = VIEW,
 ) -> Figure:
-    """Surfaces as reliefs in a row, on common axes with one colour bar; of one surface, accuracy too.
+    """Surfaces as reliefs side by side, on common axes with one colour bar; of one surface, accuracy too.
 
     Args:
-        surfaces: of one loss and one split.
+        surfaces: of one loss and one split; where all have test data, these have a row of their own below.
         labels: one for each; ``None`` names what tells them apart.
         quantity: ``loss``, ``accuracy`` or ``error``; ``None``: loss, and accuracy of a single surface.
         scale: of the loss; accuracy and error are linear.
@@ -66,36 +66,23 @@ def plot_reliefs(
     Raises:
         FedscapeError: as :func:`analysis.surface_plots.plot_surfaces` does.
     """
-    names = check_comparable(surfaces, labels)
-    check_planes(surfaces)
-    if quantity is not None or len(surfaces) > 1:
-        quantity = quantity or "loss"
-        groups = [[(surface, quantity) for surface in surfaces]]
-        titles = names
-    else:
-        groups = [[(surfaces[0], name)] for name in quantities_of(surfaces)]
-        titles = list(quantities_of(surfaces))
-    figure, axes = _axes(len(titles), view)
-    remaining = iter(zip(axes, titles, strict=True))
-    for group in groups:
-        common = _common_scale([s for s, _ in group], group[0][1], scale)
-        used = []
-        for surface, name in group:
-            ax, title = next(remaining)
-            used.append(ax)
-            values = values_of(surface, name)
-            _dress(ax, [s for s, _ in group], common, label_of(surface, name), title)
-            if common is None:
-                continue
-            cells, means = _cells(surface, values, common, MOST_CELLS)
-            colours = colormaps[COLOUR_MAPS[name]](common.norm(means))
-            _add(ax, cells, colours, (0.0, 0.0, 0.0, 0.25), 0.25)
-            _models(ax, surface, values, common)
-        if common is not None:
-            colours = ScalarMappable(common.norm, COLOUR_MAPS[group[0][1]])
-            draw_colour_bar(
-                figure, used, (colours, None), common, label_of(*group[0]), shrink=0.6, pad=0.14 / len(used)
-            )
+    grid = panels(surfaces, labels, None if quantity is None else [quantity])
+    figure, axes = _axes(len(grid), len(grid[0]), view)
+    common = scales(grid, scale)
+    shown: dict[Quantity, list[tuple[Any, Panel]]] = {}
+    for ax, panel in zip(axes.flat, (panel for row in grid for panel in row), strict=True):
+        surface, name, one = panel.surface, panel.quantity, common[panel.quantity]
+        shown.setdefault(name, []).append((ax, panel))
+        _dress(ax, surfaces, one, label_of([surface], name), panel.title)
+        if one is not None:
+            cells, means = _cells(surface, panel.values, one, MOST_CELLS)
+            _add(ax, cells, colormaps[COLOUR_MAPS[name]](one.norm(means)), (0.0, 0.0, 0.0, 0.25), 0.25)
+            _models(ax, surface, panel.values, one)
+    for name, those in shown.items():
+        if (one := common[name]) is not None:
+            label, used = label_of([panel.surface for _, panel in those], name), [ax for ax, _ in those]
+            place = {"shrink": 0.6 / len(grid), "pad": 0.14 / (len(used) // len(grid))}
+            draw_colour_bar(figure, used, (ScalarMappable(one.norm, COLOUR_MAPS[name]), None), one, label, **place)
     figure.suptitle(title_of(surfaces), fontsize=12, parse_math=False)
     _caption(figure, caption_of(surfaces))
     return figure
@@ -120,27 +107,27 @@ def plot_superimposed(
     Raises:
         FedscapeError: fewer than two surfaces, or as :func:`analysis.surface_plots.plot_surfaces` does.
     """
-    names = check_comparable(surfaces, labels)
-    check_planes(surfaces)
     if len(surfaces) < 2:
         raise FedscapeError("one surface has nothing to be superimposed on: give two or more")
-    common = _common_scale(surfaces, quantity, scale)
-    above, name = surfaces[0], names[0]
-    figure, axes = _axes(len(surfaces) - 1, view)
-    for ax, surface, other in zip(axes, surfaces[1:], names[1:], strict=True):
-        _dress(ax, surfaces, common, label_of(surface, quantity), f"{name} on {other}")
-        if common is None:
-            continue
-        solid, _ = _cells(surface, values_of(surface, quantity), common, MOST_CELLS)
-        grid, _ = _cells(above, values_of(above, quantity), common, MOST_LINES - 1)
-        faces = np.concatenate([_shaded(solid), np.zeros((len(grid), 4))])
-        edges = np.concatenate([_shaded(solid), np.tile(_rgba(GRID), (len(grid), 1))])
-        _add(ax, np.concatenate([solid, grid]), faces, edges, 0.7)
-        ax.legend(
-            handles=[Patch(facecolor=SOLID, label=other), Line2D([], [], color=GRID, label=name)],
-            loc="upper left",
-            fontsize=8,
-        )
+    names, grid = check_comparable(surfaces, labels), panels(surfaces, labels, [quantity])
+    common = scales(grid, scale)[quantity]
+    figure, axes = _axes(len(grid), len(surfaces) - 1, view)
+    name = names[0]
+    for row, (above, *below) in zip(axes, grid, strict=True):
+        for ax, panel, other in zip(row, below, names[1:], strict=True):
+            _dress(ax, surfaces, common, label_of([panel.surface], quantity), f"{name} on {panel.title}")
+            if common is None:
+                continue
+            solid, _ = _cells(panel.surface, panel.values, common, MOST_CELLS)
+            lines, _ = _cells(above.surface, above.values, common, MOST_LINES - 1)
+            faces = np.concatenate([_shaded(solid), np.zeros((len(lines), 4))])
+            edges = np.concatenate([_shaded(solid), np.tile(_rgba(GRID), (len(lines), 1))])
+            _add(ax, np.concatenate([solid, lines]), faces, edges, 0.7)
+            ax.legend(
+                handles=[Patch(facecolor=SOLID, label=other), Line2D([], [], color=GRID, label=name)],
+                loc="upper left",
+                fontsize=8,
+            )
     figure.suptitle(title_of(surfaces), fontsize=12, parse_math=False)
     _caption(figure, f"grid: {name}; it vanishes where it lies below the solid surface; {caption_of(surfaces)}")
     return figure
@@ -154,24 +141,26 @@ def heights(values: np.ndarray, scale: Scale) -> np.ndarray:
     return np.log10(np.where(np.isfinite(values), clipped, np.nan))
 
 
-def _common_scale(surfaces: Sequence[Surface], quantity: Quantity, scale: ScaleKind) -> Scale | None:
-    values = np.concatenate([values_of(surface, quantity).ravel() for surface in surfaces])
-    return Scale.of(values, scale if quantity == "loss" else "linear")
-
-
-def _axes(panels: int, view: tuple[float, float]) -> tuple[Figure, list[Any]]:
-    figure = Figure(figsize=(6.2 * panels + 0.4, 6.0))
-    axes = figure.subplots(1, panels, squeeze=False, subplot_kw={"projection": "3d", "computed_zorder": False})[0]
-    figure.subplots_adjust(left=0.02, right=1 - 0.45 / panels / 6.2, bottom=0.14, top=0.86, wspace=0.12)
-    for ax in axes:
+def _axes(rows: int, columns: int, view: tuple[float, float]) -> tuple[Figure, np.ndarray]:
+    """Room for so many reliefs, [rows, columns], between the title and the caption."""
+    height = 6.0 * rows
+    figure = Figure(figsize=(6.2 * columns + 0.4, height))
+    axes = figure.subplots(rows, columns, squeeze=False, subplot_kw={"projection": "3d", "computed_zorder": False})
+    figure.subplots_adjust(
+        left=0.02, right=1 - 0.45 / columns / 6.2, bottom=0.84 / height, top=1 - 0.84 / height, wspace=0.12, hspace=0.1
+    )
+    for ax in axes.flat:
         ax.view_init(*view)
-    return figure, list(axes)
+    return figure, axes
 
 
 def _dress(ax: Any, surfaces: Sequence[Surface], scale: Scale | None, label: str, title: str) -> None:
     """Limits, ticks and labels: the same for all surfaces."""
     x, y = (np.concatenate([getattr(surface, name) for surface in surfaces]) for name in "xy")
     ax.set(xlim=(x.min(), x.max()), ylim=(y.min(), y.max()))
+    if all(to_scale(surface) for surface in surfaces):
+        longest = max(np.ptp(x), np.ptp(y))
+        ax.set_box_aspect((np.ptp(x) / longest, np.ptp(y) / longest, 0.75))
     across, up = axis_labels(surfaces[0])
     ax.set_xlabel(_short_lines(across), fontsize=8, labelpad=6, parse_math=False)
     ax.set_ylabel(_short_lines(up), fontsize=8, labelpad=6, parse_math=False)

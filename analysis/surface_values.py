@@ -45,7 +45,7 @@ class Surface:
         notes: device, micro-batch size, cosine between the directions.
         seconds: time spent measuring.
         kind: of the plane: ``random``, ``hessian``, ``three``, ``pca``, ``line`` (one row, y = 0) or ``profile`` (a
-            row for each direction; see :meth:`parts`).
+            row for each direction that the seed draws).
         axis_labels: of x and y; ``None``: steps along the directions.
         marks: the models that lie in the plane; empty: the checkpoint at (0, 0).
         trajectory: models on the way of a run, projected, [t, 2].
@@ -119,29 +119,6 @@ class Surface:
             test=cls.of(store, test=True) if p.test else None,
         )
 
-    def parts(self) -> list[Surface]:
-        """What is drawn on its own: the rows of lines, each a line; else the surface itself."""
-        return [self._row(k) for k in range(len(self.y))] if self.kind in ("line", "profile") else [self]
-
-    def _row(self, k: int) -> Surface:
-        def cut(array: np.ndarray | None) -> np.ndarray | None:
-            return None if array is None else array[k : k + 1]
-
-        return replace(
-            self,
-            y=np.zeros(1),
-            loss=self.loss[k : k + 1],
-            accuracy=cut(self.accuracy),
-            measured=self.measured[k : k + 1],
-            provenance=replace(self.provenance, seed=self.provenance.seed + k),
-            computed=cut(self.computed),
-            loss_stderr=cut(self.loss_stderr),
-            accuracy_stderr=cut(self.accuracy_stderr),
-            error=cut(self.error),
-            lambda_max=cut(self.lambda_max),
-            test=None if self.test is None else self.test._row(k),
-        )
-
     def __repr__(self) -> str:
         p = self.provenance
         where = f"±{p.span:g} around" if self.kind in ("random", "hessian", "profile") else f"{self.kind} plane of"
@@ -159,7 +136,24 @@ class Surface:
         return int((self.measured & ~np.isfinite(self.loss)).sum())
 
     def facts(self) -> dict[str, str]:
-        """The numbers worth reading, as text by name."""
+        """The numbers worth reading, as text by name; of the test data too, where they were measured."""
+        facts = self._values()
+        if self.test is not None:
+            facts |= {f"test {name}": fact for name, fact in self.test._values().items()}
+        count = int((self.measured if self.computed is None else self.computed).sum())
+        rate = f" ({count / self.seconds:,.1f} points/s)" if self.seconds > 0 else ""
+        if (checked := self.notes.get("rounding")) is not None:
+            facts["rounding"] = self._rounding_words(checked)
+        facts["measured"] = f"{count:,} of {self.measured.size:,} points in {self.seconds:.1f} s{rate}"
+        if self.promised_error is not None:
+            wrong = f"{self.measured.size - count:,} points; by the checks the loss is off by {self.promised_error:.2%}"
+            seen = self.notes.get("spread", {}).get(f"{self.provenance.split}_acc")
+            also = "" if seen is None else f", the accuracy was by up to {seen:.2g} points"
+            facts["interpolated"] = f"{wrong} at most{also}"
+        return facts
+
+    def _values(self) -> dict[str, str]:
+        """Of one split: in the centre, the extremes, the barrier, what is not finite."""
         facts = {}
         if self.centre is not None:
             facts["loss at the centre"] = f"{self.loss[self.centre]:.4g}"
@@ -179,16 +173,6 @@ class Surface:
                 facts["barrier"] = f"{rise.height:.4g} at {rise.x:.3g} of the way"
         if self.not_finite:
             facts["not finite"] = f"{self.not_finite} points"
-        count = int((self.measured if self.computed is None else self.computed).sum())
-        rate = f" ({count / self.seconds:,.1f} points/s)" if self.seconds > 0 else ""
-        if (checked := self.notes.get("rounding")) is not None:
-            facts["rounding"] = self._rounding_words(checked)
-        facts["measured"] = f"{count:,} of {self.measured.size:,} points in {self.seconds:.1f} s{rate}"
-        if self.promised_error is not None:
-            wrong = f"{self.measured.size - count:,} points; by the checks the loss is off by {self.promised_error:.2%}"
-            seen = self.notes.get("spread", {}).get(f"{self.provenance.split}_acc")
-            also = "" if seen is None else f", the accuracy was by up to {seen:.2g} points"
-            facts["interpolated"] = f"{wrong} at most{also}"
         return facts
 
     def _rounding_words(self, checked: dict[str, Any]) -> str:
@@ -226,9 +210,14 @@ class Surface:
     @property
     def loss_label(self) -> str:
         """What the loss is, with what is added to it and its unit."""
+        return f"mean {self.split_word} {self.loss_name}"
+
+    @property
+    def loss_name(self) -> str:
+        """The same of any data."""
         p = self.provenance
         added = f" + {p.regulariser}" if p.regulariser else ""
-        return f"mean {self.split_word} loss{added} ({'cross-entropy, nats' if p.loss == 'cross_entropy' else p.loss})"
+        return f"loss{added} ({'cross-entropy, nats' if p.loss == 'cross_entropy' else p.loss})"
 
     @property
     def recipe(self) -> str:
@@ -248,7 +237,7 @@ class Surface:
 
         if path is not None:
             check_picture(path)
-        figure = draw(self.parts(), test=self.test)
+        figure = draw([self])
         if path is not None:
             save_figure(figure, path)
         return figure

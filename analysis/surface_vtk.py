@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from analysis.surface_words import caption_of, computed_mask, title_of
+from analysis.surface_words import caption_of, computed_mask, marks_of, title_of
 from landscape import FedscapeError
 from landscape.files import write_text
 
@@ -32,8 +32,9 @@ def check_vtk(path: str | Path) -> None:
 def save_vtk(surface: Surface, path: str | Path) -> None:
     """Write a surface for ParaView, VTK or PyVista, atomically.
 
-    Point data: ``loss``, ``log10_loss``, ``accuracy`` (a fraction), their standard errors where they are known,
-    ``measured`` (1) against interpolated or missing (0).  The models are a file of their own (:func:`save_vtk_models`).
+    Point data: ``loss``, ``log10_loss``, ``accuracy`` (a fraction), their standard errors where they are known, the
+    same of the test data, where they were measured too, as ``test_loss`` and so on; ``measured`` (1) against
+    interpolated or missing (0).  The models are a file of their own (:func:`save_vtk_models`).
 
     Raises:
         FedscapeError: a name that is none of VTK's, or a file that cannot be written.
@@ -51,14 +52,14 @@ def save_vtk_models(surface: Surface, path: str | Path) -> None:
     """
     if Path(path).suffix.lower() != ".vtk":
         raise FedscapeError(f"{path}: models are written as legacy VTK, end the name in .vtk")
-    marks = [(mark.x, mark.y) for mark in surface.marks]
+    models = marks_of(surface)
+    marks = [(mark.x, mark.y) for mark in models]
     way = [] if surface.trajectory is None else [(float(x), float(y)) for x, y in surface.trajectory]
-    labels = "; ".join(f"{i}: {mark.label}" for i, mark in enumerate(surface.marks))
+    labels = "; ".join(f"{i}: {mark.label}" for i, mark in enumerate(models))
     lines = ["# vtk DataFile Version 3.0", _one_line(f"models {labels}"), "ASCII", "DATASET POLYDATA"]
     lines.append(f"POINTS {len(marks) + len(way)} double")
     lines += [f"{x!r} {y!r} 0" for x, y in marks + way]
-    if marks:
-        lines += [f"VERTICES {len(marks)} {2 * len(marks)}", *(f"1 {i}" for i in range(len(marks)))]
+    lines += [f"VERTICES {len(marks)} {2 * len(marks)}", *(f"1 {i}" for i in range(len(marks)))]
     if way:
         numbers = " ".join(str(len(marks) + i) for i in range(len(way)))
         lines += [f"LINES 1 {len(way) + 1}", f"{len(way)} {numbers}"]
@@ -69,6 +70,12 @@ def save_vtk_models(surface: Surface, path: str | Path) -> None:
 
 def _arrays(surface: Surface) -> dict[str, np.ndarray]:
     """Point data by name, [ny, nx]: x runs fastest, as in VTK."""
+    tests = {} if surface.test is None else {f"test_{name}": array for name, array in _values(surface.test).items()}
+    return _values(surface) | tests | {"measured": computed_mask(surface).astype(np.uint8)}
+
+
+def _values(surface: Surface) -> dict[str, np.ndarray]:
+    """Those of one split."""
     with np.errstate(divide="ignore", invalid="ignore"):
         arrays = {"loss": surface.loss, "log10_loss": np.log10(surface.loss)}
     optional = {
@@ -76,8 +83,7 @@ def _arrays(surface: Surface) -> dict[str, np.ndarray]:
         "loss_stderr": surface.loss_stderr,
         "accuracy_stderr": surface.accuracy_stderr,
     }
-    arrays |= {name: values for name, values in optional.items() if values is not None}
-    return arrays | {"measured": computed_mask(surface).astype(np.uint8)}
+    return arrays | {name: values for name, values in optional.items() if values is not None}
 
 
 def _points(surface: Surface) -> str:

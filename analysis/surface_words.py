@@ -42,9 +42,23 @@ def stderr_of(surface: Surface, quantity: Quantity) -> np.ndarray | None:
     return None if surface.accuracy_stderr is None else 100 * surface.accuracy_stderr
 
 
-def label_of(surface: Surface, quantity: Quantity) -> str:
-    """What the quantity is, with its unit."""
-    return surface.loss_label if quantity == "loss" else f"{surface.split_word} {quantity} (%)"
+def label_of(surfaces: Sequence[Surface], quantity: Quantity) -> str:
+    """What the quantity is, with its unit; and of which data, where the surfaces are all of one split."""
+    first = surfaces[0]
+    of = f"{first.split_word} " if len({surface.provenance.split for surface in surfaces}) == 1 else ""
+    return f"mean {of}{first.loss_name}" if quantity == "loss" else f"{of}{quantity} (%)"
+
+
+def by_split(surfaces: Sequence[Surface]) -> list[list[Surface]]:
+    """The surfaces; and once more of the test data, where all have them."""
+    tests = [surface.test for surface in surfaces if surface.test is not None]
+    return [list(surfaces), tests] if len(tests) == len(surfaces) else [list(surfaces)]
+
+
+def to_scale(surface: Surface) -> bool:
+    """Whether the two axes can be drawn to the same scale: none is more than 2.5 times as long as the other."""
+    wide, high = np.ptp(surface.x), np.ptp(surface.y)
+    return bool(max(wide, high) <= 2.5 * min(wide, high))
 
 
 def axis_labels(surface: Surface) -> tuple[str, str]:
@@ -110,10 +124,11 @@ def title_of(surfaces: Sequence[Surface]) -> str:
     elif len(surfaces) == 1 and not is_line(first):
         head += f" around {p.algorithm}" + ("" if p.round is None else f", round {p.round}")
     clients = "" if p.clients == "all" else f" of clients {p.clients}" if len(p.clients) < 30 else " of some clients"
-    samples = _common(f"{s.provenance.samples:,}" for s in surfaces)
+    samples, *test_samples = (_common(f"{s.provenance.samples:,}" for s in split) for split in by_split(surfaces))
+    also = "".join(f", {count} test samples" for count in test_samples)
     return (
         f"{head}\n{_common(s.provenance.model for s in surfaces)} on {_common(s.provenance.data for s in surfaces)}: "
-        f"{samples} {first.split_word} samples{clients}"
+        f"{samples} {first.split_word} samples{clients}{also}"
     )
 
 
@@ -123,7 +138,9 @@ def caption_of(surfaces: Sequence[Surface]) -> str:
     parts = {name: _common(recipe[name] for recipe in recipes) for name in recipes[0]}
     sentences = [f"{name} {part}".strip() for name, part in parts.items() if part]
     missing = sum(int((~s.measured).sum()) for s in surfaces)
-    not_finite = sum(s.not_finite for s in surfaces)
+    not_finite = sum(s.not_finite for split in by_split(surfaces) for s in split)
+    if not is_line(surfaces[0]) and not all(to_scale(surface) for surface in surfaces):
+        sentences.append("axes not to the same scale")
     if not_finite or missing:
         gaps = [f"{not_finite:,} not finite"] * bool(not_finite) + [f"{missing:,} not measured"] * bool(missing)
         return f"{'; '.join(sentences)}\nwithout a value: {', '.join(gaps)}"

@@ -149,3 +149,16 @@ def test_kept_graphs_weigh_what_they_are_said_to(activations):
 
 def test_graphs_are_kept_within_the_memory_given(activations):
     assert activations["bounded"] <= 1.1 * activations["budget"] + 1.2 * activations["graph"] + SLACK
+
+
+def test_principal_components_take_the_planes_own_vectors_beside_the_models():
+    found = measured("""
+from analysis.planes import pca_plane
+t, d = 40, 500_000
+models = [torch.randn(d) for _ in range(t)]
+pca_plane([model[:1000] for model in models], range(t))  # libraries are loaded
+json.dump(dict(plane=rise(lambda: pca_plane(models, range(t))), vector=4 * d, t=t), sys.stdout)
+""")
+    block = 8 * 2**20
+    assert 3 * found["vector"] <= found["plane"] <= 3 * found["vector"] + 4 * block + SLACK
+    assert found["t"] * 2 * found["vector"] > 2 * found["plane"]  # all of them in float64 would not do

@@ -177,6 +177,33 @@ def test_trajectory_within_a_plane_is_explained_whole_and_its_grid_holds_it():
         assert grid[-1] > plane.trajectory[:, column].max()
 
 
+@pytest.mark.parametrize("block", [1, 50, 10**6])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_components_of_near_duplicates_are_those_of_float64_whatever_the_blocks(block, dtype, monkeypatch):
+    """All models but one nearly the same, far from the origin: products of the models themselves would drown it."""
+    monkeypatch.setattr("analysis.planes.BLOCK", block)
+    far, first, second, *noise = vectors(9)
+    models = [(1e4 * far + 1e-2 * (t * first + t * t * second + n)).to(dtype) for t, n in enumerate(noise)]
+    plane = pca_plane(models, list("abcdef"))
+    matrix = np.array([model.double().numpy() for model in models])
+    _, singular, right = np.linalg.svd(matrix - matrix.mean(axis=0), full_matrices=False)
+    assert plane.directions.dtype == plane.origin.dtype == dtype
+    rounding = 1e-6 if dtype == torch.float32 else 1e-9
+    assert plane.explained == pytest.approx(singular[:2] ** 2 / (singular**2).sum(), rel=1e-9)
+    for found, wanted in zip(plane.directions.double().numpy(), right, strict=False):
+        np.testing.assert_allclose(found, wanted * np.sign(found @ wanted), atol=rounding)
+    projected = [plane.project(model) for model in models]
+    np.testing.assert_allclose(plane.trajectory, projected, atol=1e-9 * np.abs(projected).max())
+    assert (plane.trajectory[0] >= 0).all()
+
+
+def test_no_components_of_models_that_are_not_finite():
+    models = vectors(4)
+    models[1][7] = float("inf")
+    with pytest.raises(FedscapeError, match="not all finite"):
+        pca_plane(models, list("abcd"))
+
+
 def test_too_few_models_or_models_on_a_line_have_no_components():
     a, b, _ = vectors(3)
     with pytest.raises(FedscapeError, match="need at least 3"):

@@ -167,6 +167,15 @@ def test_plot_refuses_what_matplotlib_does_not_write(small, tmp_path):
         small.plot(tmp_path / "missing" / "s.png")
 
 
+def test_facts_tell_the_test_data_too(checkpoint):
+    surface = measure_surface(checkpoint, points=3, samples=60, test=True)
+    facts = surface.facts()
+    function = Landscape.from_checkpoint(checkpoint, "test", samples=60)
+    assert facts["test loss at the centre"] == f"{function.value():.4g}"
+    assert facts["test highest loss"].startswith(f"{surface.test.loss.max():.4g} at (")
+    assert "test measured" not in facts
+
+
 def test_surface_as_json_and_html(small, tmp_path):
     write_json(tmp_path / "s.json", small.to_dict())
     back = json.loads((tmp_path / "s.json").read_text())

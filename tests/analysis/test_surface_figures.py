@@ -9,7 +9,7 @@ from mpl_toolkits.mplot3d.axes3d import Axes3D
 
 from analysis.surface_figures import draw
 from landscape import FedscapeError
-from tests.analysis.test_surface_plots import line, made
+from tests.analysis.test_surface_plots import line, made, with_test
 
 
 def test_kinds():
@@ -22,15 +22,21 @@ def test_kinds():
 
 
 def test_plane_of_three_models_has_the_test_error_beside_it():
-    train = made(kind="three")
-    test = made(kind="three", provenance=replace(train.provenance, split="test"))
-    assert [ax.get_title() for ax in draw([train], test=test).axes[:2]] == ["training loss", "test error"]
-    assert [ax.get_title() for ax in draw([train], kind="contours", test=test).axes[:2]] == ["loss", "accuracy"]
+    train = with_test(made(kind="three"), made().loss)
+    assert [ax.get_title() for ax in draw([train]).axes[:2]] == ["training loss", "test error"]
+    assert [ax.get_title() for ax in draw([train], ["m"]).axes[:2]] == ["m: training loss", "m: test error"]
+    contours = ["training loss", "training accuracy", "test loss", "test accuracy"]
+    assert [ax.get_title() for ax in draw([train], kind="contours").axes[:4]] == contours
+    numbers = replace(train, accuracy=None, test=replace(train.test, accuracy=None))
+    assert [ax.get_title() for ax in draw([numbers]).axes[:2]] == ["training loss", "test loss"]
 
 
 @pytest.mark.parametrize(
-    ("kind", "sentence"), [("bars", "unknown kind of figure 'bars'"), ("line", "no line"), ("superimposed", "or more")]
+    ("kind", "sentence"),
+    [("bars", "unknown kind of figure 'bars'"), ("line", "no line"), ("superimposed", "or more")],
 )
 def test_bad_kinds_are_told_in_a_sentence(kind, sentence):
     with pytest.raises(FedscapeError, match=sentence):
         draw([made()], kind=kind)
+    with pytest.raises(FedscapeError, match="a line has no second axis and cannot be drawn as 'relief'"):
+        draw([line(np.arange(3.0))], kind="relief")

@@ -11,7 +11,7 @@ from analysis.marks import Mark
 from analysis.surface_page import check_page, page, save_page
 from landscape import FedscapeError
 from tests.analysis.chromium import EXECUTABLE, Browser
-from tests.analysis.test_surface_plots import X, Y, line, made
+from tests.analysis.test_surface_plots import X, Y, line, made, with_test
 
 pytest.importorskip("plotly", reason="interactive pages need Plotly")
 
@@ -28,7 +28,7 @@ def test_page_holds_every_value_to_the_last_bit():
     (found,) = data_of(page([surface]))["surfaces"]
     assert (found["x"], found["y"]) == (X.tolist(), Y.tolist())
     for name, values in (("loss", loss), ("loss_stderr", loss / 7), ("accuracy", 100 * surface.accuracy)):
-        assert found[name] == [[v if np.isfinite(v) else None for v in row] for row in values.tolist()]
+        assert found["values"][0][name] == [[v if np.isfinite(v) else None for v in row] for row in values.tolist()]
     assert found["marks"] == [{"label": "start", "x": 0.1, "y": 0.2}]
     assert found["trajectory"] == way.tolist()
 
@@ -39,6 +39,25 @@ def test_page_tells_which_values_are_measured():
     text = page([made(computed=computed, promised_error=0.005)])
     assert data_of(text)["surfaces"][0]["measured"] == computed.astype(int).tolist()
     assert "12 of them measured, the others interpolated (promised error of the loss 0.5 %)" in text
+
+
+def test_page_holds_the_test_data_too():
+    surface = with_test(made(), 30 * made().loss)
+    found = data_of(page([surface]))
+    assert found["splits"] == ["training", "test"]
+    for k, one in enumerate((surface, surface.test)):
+        assert found["surfaces"][0]["values"][k]["loss"] == one.loss.tolist()
+        assert found["surfaces"][0]["values"][k]["accuracy"] == (100 * one.accuracy).tolist()
+    assert [labels["accuracy"] for labels in found["labels"]] == ["training accuracy (%)", "test accuracy (%)"]
+    assert found["log"] == pytest.approx([surface.loss.min(), surface.test.loss.max()])
+    assert data_of(page([surface, made()]))["splits"] == ["training"]
+
+
+def test_page_says_what_is_not_to_scale():
+    for surface, wanted in ((made(), False), (made(x=X / 1.5), True)):
+        text = page([surface])
+        assert data_of(text)["to_scale"] is wanted
+        assert ("axes not to the same scale" in text) is not wanted
 
 
 def test_page_loads_nothing():
@@ -91,7 +110,7 @@ def browser():
 
 
 def choose(browser: Browser, name: str, value: str) -> None:
-    browser.run(f"document.querySelector('input[name={name}][value={value}]').click()")
+    browser.run(f"[...form.elements['{name}']].find(input => input.value === '{value}').click()")
 
 
 @pytest.mark.slow
@@ -134,6 +153,33 @@ def test_browser_turns_switches_and_shows_the_values(browser, tmp_path):
     assert (tmp_path / "s.png").stat().st_size > 10_000
     assert browser.errors == []
     assert {url.split(":")[0] for url in browser.requests} <= {"file", "data", "blob"}
+
+
+@pytest.mark.slow
+def test_browser_shows_training_and_test_data(browser, tmp_path):
+    surface = with_test(made(x=X / 1.5), 2 * made().loss)
+    save_page([surface], tmp_path / "s.html", scale="linear")
+    browser.open(tmp_path / "s.html")
+    drawn, title = "plot.data.find(t => t.type === 'surface')", "plot.layout.scene.zaxis.title.text"
+    colours = browser.run(f"[{drawn}.cmin, {drawn}.cmax]")
+    assert browser.run(title) == "mean training loss (cross-entropy, nats)"
+    choose(browser, "split", "1")
+    assert browser.run(f"{drawn}.z.map(row => [...row])") == surface.test.loss.tolist()
+    assert browser.run(title) == "mean test loss (cross-entropy, nats)"
+    assert browser.run(f"[{drawn}.cmin, {drawn}.cmax]") == colours == [surface.loss.min(), surface.test.loss.max()]
+    text = browser.run(f"{drawn}.text[1][2]")
+    assert f"training loss: {surface.loss[1, 2]:.6g}<br>" in text
+    assert f"test loss: {surface.test.loss[1, 2]:.6g}<br>" in text
+    base = browser.run("plot._fullLayout.scene.aspectratio")
+    assert base["x"] / base["y"] == pytest.approx(2.0)
+    choose(browser, "view", "map")
+    assert browser.run("plot.data[0].z.map(row => [...row])") == surface.test.loss.tolist()
+    row = np.array([[1.0, 2.0, 4.0]])
+    save_page([with_test(line(row), 2 * row)], tmp_path / "l.html", ["m"], "linear")
+    browser.open(tmp_path / "l.html")
+    assert browser.run("plot.data.map(t => [...t.y])") == [row[0].tolist(), (2 * row[0]).tolist()]
+    assert browser.run("plot.data.map(t => t.name + ' ' + t.line.dash)") == ["m, training solid", "m, test dash"]
+    assert browser.errors == []
 
 
 @pytest.mark.slow

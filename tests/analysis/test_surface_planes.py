@@ -101,12 +101,12 @@ def test_line_between_two_models_ends_in_them(three, tmp_path, capsys):
 def test_profiles_along_several_directions_are_lines_of_their_own(three):
     together = measure_surface(three[0], **CHEAP, plane="line", seeds=3, seed=4)
     assert (together.kind, together.loss.shape) == ("profile", (3, 5))
-    parts = together.parts()
-    assert [part.provenance.seed for part in parts] == [4, 5, 6]
+    fewer = measure_surface(three[0], **CHEAP, plane="line", seeds=2, seed=4)
+    np.testing.assert_array_equal(fewer.loss, together.loss[:2])
     assert (together.loss[:, 2] == Landscape.from_checkpoint(three[0], samples=60).value()).all()
-    for part, row in zip(parts, together.loss, strict=True):
-        assert part.y.tolist() == [0.0]
-        np.testing.assert_array_equal(part.loss[0], row)
+    figure = together.plot()
+    np.testing.assert_allclose(figure.axes[0].lines[0].get_ydata(), together.loss.mean(axis=0), rtol=1e-12)
+    assert "seed 4; grid 5 points on each of 3 lines" in figure.get_supxlabel().replace("\n", " ")
 
 
 def test_principal_components_of_a_run(run_folder):
@@ -259,6 +259,8 @@ def test_two_processes_on_one_store_refuse_each_other(three, tmp_path):
         ("abc", ["--points", 5, "--plane", "three", "--test"]),
         ("ab", ["--points", 20, "--plane", "line", "--test"]),
         ("a", ["--points", 20, "--plane", "line", "--seeds", 3]),
+        ("a", ["--points", 20, "--plane", "line", "--seeds", 3, "--labels", "ours"]),
+        ("a", ["--points", 3, "--labels", "ours"]),
     ],
 )
 def test_every_kind_is_drawn_and_written(names, options, three, tmp_path, capsys):
@@ -271,10 +273,22 @@ def test_every_kind_is_drawn_and_written(names, options, three, tmp_path, capsys
     assert not plotly or "<html" in page.read_text()[:500].lower()
 
 
-def test_paraview_has_a_file_of_each_checkpoint(three, tmp_path):
+def test_paraview_has_files_of_each_checkpoint(three, tmp_path, capsys):
     arguments = ["--points", 3, "--samples", 60, "--out", tmp_path / "s.h5", "--vtk", tmp_path / "s.vts", "--quiet"]
     assert command(*three[:2], *arguments) == 0
-    assert {file.name for file in tmp_path.iterdir()} == {"s-1.h5", "s-2.h5", "s-1.vts", "s-2.vts"}
+    names = {f"s-{k}{end}" for k in (1, 2) for end in (".h5", ".vts", "-models.vtk")}
+    assert {file.name for file in tmp_path.iterdir()} == names
+    assert f"VTK: {tmp_path / 's-2.vts'}, the models: {tmp_path / 's-2-models.vtk'}" in capsys.readouterr().out
+
+
+def test_paraview_has_the_models_and_the_trajectory_beside_the_surface(run_folder, tmp_path):
+    arguments = ["--plane", "pca", "--points", 4, "--samples", 60, "--out", tmp_path / "s.h5", "--quiet"]
+    assert command(run_folder / "ckpt.pt", *arguments, "--vtk", tmp_path / "s.vtk") == 0
+    surface, lines = Surface.load(tmp_path / "s.h5"), (tmp_path / "s-models.vtk").read_text().splitlines()
+    points = np.array([line.split() for line in lines[5 : 5 + 7]], float)
+    marks = [(mark.x, mark.y) for mark in surface.marks]
+    np.testing.assert_array_equal(points[:, :2], np.concatenate([marks, surface.trajectory]))
+    assert "LINES 1 6" in lines
 
 
 def test_json_has_the_test_data_the_mask_and_the_errors(three, tmp_path):
@@ -307,7 +321,17 @@ def test_json_has_the_test_data_the_mask_and_the_errors(three, tmp_path):
         (["A", "--points", "3", "4", "5"], "3 numbers of points"),
         (["A", "--directions", "A"], "must be different files"),
         (["A", "--html", "s.png"], "is no name of a page"),
+        (["A", "--vtk", "t.vtk", "--json", "t-models.vtk"], "must be different files"),
         (["A", "--vtk", "s.png"], "is no kind of VTK file"),
+        (["A", "B", "--labels", "x"], "--labels gives 1 names: give 2, one for each surface"),
+        (
+            ["A", "--plane", "line", "--seeds", "2", "--labels", "x", "y"],
+            "give one, as the plane is one surface",
+        ),
+        (["A", "B", "--plane", "line", "--labels", "x", "y"], "gives 2 names: give one"),
+        (["A", "--plot", "s.png", "--figure", "superimposed"], "give two or more"),
+        (["A", "--plot", "s.png", "--figure", "line"], "a plane is no line"),
+        (["A", "--plot", "s.png", "--plane", "line", "--figure", "relief"], "cannot be drawn as 'relief'"),
         (["A@1"], "holds no local model of client 1 (those it holds: none: train with --save-clients)"),
     ],
 )
@@ -321,3 +345,4 @@ def test_what_makes_no_plane_is_told_in_a_sentence(arguments, sentence, three, t
     assert printed.err.startswith("error: ")
     assert printed.err.count("\n") == 1
     assert sentence in printed.err
+    assert not (tmp_path / "s.h5").exists(), "told before anything is measured"

@@ -34,6 +34,12 @@ def made(loss: np.ndarray | None = None, **changes: object) -> Surface:
     return Surface(**{**values, **changes})
 
 
+def with_test(surface: Surface, loss: np.ndarray) -> Surface:
+    """The surface with test data of these losses beside it."""
+    origin = replace(surface.provenance, split="test", samples=17)
+    return replace(surface, test=replace(surface, loss=loss, accuracy=np.exp(-np.abs(loss)), provenance=origin))
+
+
 def line(loss: np.ndarray, **changes: object) -> Surface:
     rows = np.atleast_2d(loss)
     x = np.linspace(0, 1, rows.shape[1])
@@ -117,6 +123,75 @@ def test_three_models_show_training_loss_and_test_error():
         plot_three(train, train)
     with pytest.raises(FedscapeError, match="different planes"):
         plot_three(train, replace(test, provenance=replace(test.provenance, plane="other")))
+
+
+@pytest.mark.filterwarnings("error")
+def test_test_data_have_a_row_of_their_own_on_the_same_scale():
+    train = with_test(made(), 3 * made().loss)
+    figure = plot_surface(train, "heatmap", "linear")
+    panels = figure.axes[:4]
+    assert [ax.get_title() for ax in panels] == ["training loss", "training accuracy", "test loss", "test accuracy"]
+    for ax, values in zip(
+        panels, (train.loss, 100 * train.accuracy, train.test.loss, 100 * train.test.accuracy), strict=True
+    ):
+        np.testing.assert_array_equal(ax.collections[0].get_array(), values)
+    norms = [ax.collections[0].norm for ax in panels]
+    assert norms[0] is norms[2]
+    assert (norms[0].vmin, norms[0].vmax) == (train.loss.min(), train.test.loss.max())
+    assert [ax.get_ylabel() for ax in figure.axes[4:]] == ["mean loss (cross-entropy, nats)", "accuracy (%)"]
+    assert figure.get_suptitle().endswith("training samples, 17 test samples")
+    several = plot_surfaces([train, train], ["a", "b"])
+    assert [ax.get_title() for ax in several.axes[:4]] == ["a, training", "b, training", "a, test", "b, test"]
+    half = plot_surfaces([train, made()], ["a", "b"])
+    assert [ax.get_title() for ax in half.axes[:2]] == ["a", "b"]
+
+
+@pytest.mark.filterwarnings("error")
+def test_reliefs_show_the_test_data_too():
+    train = with_test(made(), 3 * made().loss)
+
+    def heights_of(ax):
+        (cells,) = (c for c in ax.collections if isinstance(c, Poly3DCollection))
+        return cells._faces[:, :, 2]
+
+    axes = plot_reliefs([train], scale="linear").axes
+    assert [ax.get_title() for ax in axes[:4]] == ["training loss", "training accuracy", "test loss", "test accuracy"]
+    np.testing.assert_allclose(heights_of(axes[2]), 3 * heights_of(axes[0]))
+    assert axes[2].get_zlabel().replace("\n", " ") == "mean test loss (cross-entropy, nats)"
+    above = plot_superimposed([train, train], ["a", "b"], scale="linear").axes
+    assert [ax.get_title() for ax in above[:2]] == ["a on b, training", "a on b, test"]
+    np.testing.assert_allclose(heights_of(above[1]), 3 * heights_of(above[0]))
+
+
+def test_test_data_of_a_line_are_dashed():
+    rows = np.array([[1.0, 2.0, 4.0], [3.0, 2.0, 5.0]])
+    figure = plot_lines([with_test(line(rows), 2 * rows)], ["m"], "linear")
+    for ax, values in zip(figure.axes, (rows, 100 * np.exp(-rows)), strict=True):
+        solid, dashed = (one for one in ax.lines if one.get_linestyle() in ("-", "--"))
+        tests = 2 * rows if values is rows else 100 * np.exp(-2 * rows)
+        np.testing.assert_allclose(solid.get_ydata(), values.mean(axis=0))
+        np.testing.assert_allclose(dashed.get_ydata(), tests.mean(axis=0))
+        assert (solid.get_linestyle(), dashed.get_linestyle()) == ("-", "--")
+        assert [text.get_text() for text in ax.get_legend().get_texts()] == ["m, training", "m, test"]
+        assert len(ax.collections) == 2, "a band each"
+    assert [ax.get_ylabel() for ax in figure.axes] == ["mean loss (cross-entropy, nats)", "accuracy (%)"]
+    assert "solid: training, dashed: test" in figure.get_supxlabel()
+    marks = (Mark("a", 0.0, 0.0), Mark("b", 1.0, 0.0))
+    bump = with_test(line(np.array([1.0, 3.0, 1.0]), marks=marks), np.array([[1.0, 5.0, 1.0]]))
+    texts = [text.get_text() for text in plot_lines([bump], ["m"]).axes[0].get_legend().get_texts()]
+    assert texts == ["m, training: barrier 2", "m, test: barrier 4"]
+
+
+def test_axes_that_are_not_to_scale_are_told():
+    for draw in (plot_surface, lambda surface: plot_reliefs([surface]), Surface.plot):
+        for stretch, told in ((0.8, False), (0.9, True)):
+            surface = made(x=np.linspace(0, 3 * stretch, 7), kind="three")
+            assert ("axes not to the same scale" in draw(surface).get_supxlabel().replace("\n", " ")) is told
+    to_scale, not_to_scale = (plot_surface(made(x=x)).axes[0] for x in (X / 1.5, X))
+    assert (to_scale.get_aspect(), not_to_scale.get_aspect()) == (1.0, "auto")
+    box = plot_reliefs([made(x=X / 1.5)], quantity="loss").axes[0]._box_aspect
+    assert box[0] / box[1] == pytest.approx(2.0), "the relief's base is to scale too"
+    assert "same scale" not in plot_lines([line(np.arange(3.0))]).get_supxlabel()
 
 
 def test_scale_is_what_is_asked_for_and_told():

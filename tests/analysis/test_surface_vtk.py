@@ -60,6 +60,22 @@ def test_every_value_comes_back_at_its_coordinates(name, parse, tmp_path):
         np.testing.assert_array_equal(arrays["log10_loss"], np.log10(surface.loss).ravel())
 
 
+@pytest.mark.parametrize(("name", "parse"), [("s.vtk", legacy), ("s.vts", xml)])
+def test_test_data_are_arrays_of_their_own(name, parse, tmp_path):
+    save_vtk(made(test=made(2 * made().loss)), tmp_path / name)
+    _, arrays = parse(tmp_path / name)
+    assert list(arrays) == [
+        "loss",
+        "log10_loss",
+        "accuracy",
+        "test_loss",
+        "test_log10_loss",
+        "test_accuracy",
+        "measured",
+    ]
+    np.testing.assert_array_equal(arrays["test_loss"], 2 * arrays["loss"])
+
+
 @pytest.mark.parametrize("name", ["s.vtk", "s.vts"])
 def test_pyvista_reads_the_same(name, tmp_path):
     pyvista = pytest.importorskip("pyvista", reason="needs PyVista")
