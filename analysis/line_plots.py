@@ -20,10 +20,10 @@ from analysis.surface_words import (
     caption_of,
     check_comparable,
     computed_mask,
-    default_labels,
     interpolated_mask,
     is_line,
     label_of,
+    line_labels,
     stderr_of,
     title_of,
     values_of,
@@ -80,11 +80,10 @@ def plot_lines(surfaces: Sequence[Surface], labels: Sequence[str] | None = None,
         FedscapeError: nothing to draw, surfaces that are no lines, or that differ in loss or split, surfaces
             of one label at different points.
     """
-    names = check_comparable(surfaces, labels)
+    check_comparable(surfaces, labels)
     if not all(is_line(surface) for surface in surfaces):
         raise FedscapeError("a plane is no line: draw it as contours")
-    if labels is None:
-        names = _without_seeds(surfaces)
+    names = line_labels(surfaces) if labels is None else labels
     curves: dict[str, list[Surface]] = {}
     for name, surface in zip(names, surfaces, strict=True):
         curves.setdefault(name, []).append(surface)
@@ -110,18 +109,8 @@ def plot_lines(surfaces: Sequence[Surface], labels: Sequence[str] | None = None,
     return figure
 
 
-def _without_seeds(surfaces: Sequence[Surface]) -> list[str]:
-    """Labels in which the profiles of one checkpoint are one curve; a line between models bears their names."""
-    if all(len(surface.marks) > 1 for surface in surfaces):
-        ends = [f"{s.marks[0].label} → {s.marks[-1].label}" for s in surfaces]
-        return ends if len(set(ends)) == len(ends) else default_labels(surfaces)
-    by_model = {s.provenance.checkpoint: s for s in surfaces}
-    labels = dict(zip(by_model, default_labels(list(by_model.values())), strict=True))
-    return [labels[s.provenance.checkpoint] for s in surfaces]
-
-
 class _Style(NamedTuple):
-    """How a curve looks; ``fill`` of its markers."""
+    """How a curve looks; ``fill`` is its markers', and the band's where it is its own colour."""
 
     colour: str
     dashes: Any
@@ -150,7 +139,10 @@ def _draw_curve(ax: Axes, surfaces: Sequence[Surface], name: str, quantity: Quan
     ax.plot(x, middle, color=style.colour, linestyle=style.dashes, linewidth=1.5, label=label)
     ax.plot(x[known], middle[known], style.marker, color=style.colour, markerfacecolor=style.fill, markersize=3)
     if len(rows) > 1 or spread is not None:
-        ax.fill_between(x, low, high, color=style.colour, alpha=0.2, linewidth=0)
+        if style.fill == style.colour:
+            ax.fill_between(x, low, high, color=style.colour, alpha=0.2, linewidth=0)
+        else:  # only its edges: it lies over another
+            ax.fill_between(x, low, high, facecolor="none", edgecolor=style.colour, linestyle="--", linewidth=0.6)
     if rise is not None and rise.height > 0:
         _draw_barrier(ax, surfaces[0], rise, style.colour)
 

@@ -14,6 +14,8 @@ const DASHES = ["solid", "dash", "dashdot", "dot", "longdash"];
 const GRID = "#8C2D04";
 
 const safe = text => String(text).replace(/&/g, "&amp;").replace(/</g, "&lt;").replace(/>/g, "&gt;");
+// Titles of axes in space are short lines, or they run into each other and out of the picture.
+const folded = text => text.length > 24 ? safe(text).replace(" (", "<br>(") : safe(text);
 const number = v => v === null ? "not finite" : String(Number(v.toPrecision(6)));
 
 function choice(name, title, options, chosen) {
@@ -54,7 +56,7 @@ function controls() {
 
 function eye() {
   const angle = value("turn") * Math.PI / 180;
-  return {x: 2.1 * Math.cos(angle), y: 2.1 * Math.sin(angle), z: 1.3};
+  return {x: 2.2 * Math.cos(angle), y: 2.2 * Math.sin(angle), z: 1.35};
 }
 
 function turn() {
@@ -114,12 +116,12 @@ function axis(quantity) {
   const log = quantity === "loss" && value("scale") === "log";
   const values = data.surfaces.flatMap(s => s.values.flatMap(of => of[quantity].flat())).filter(v => v !== null).map(v => height(v, quantity));
   const low = values.reduce((a, b) => Math.min(a, b), Infinity), high = values.reduce((a, b) => Math.max(a, b), -Infinity);
-  const title = safe((flat ? data.common_labels : data.labels[split()])[quantity]) + (log ? ", log scale" : "");
-  return {title, low, high, ticks: log ? ticks(low, high) : {}};
+  const words = (flat ? data.common_labels : data.labels[split()])[quantity] + (log ? ", log scale" : "");
+  return {words, title: safe(words), low, high, ticks: log ? ticks(low, high) : {}};
 }
 
 function models(s, z, scale, annotations) {
-  const traces = [], above = .012 * (scale.high - scale.low);  // not half sunk into the surface
+  const traces = [], above = .025 * (scale.high - scale.low);  // not half sunk into the surface
   const raised = points => points.map(([x, y]) => { const v = at(s, z, x, y); return v === null ? null : v + above; });
   if (s.trajectory) traces.push({type: "scatter3d", mode: "lines+markers", x: s.trajectory.map(p => p[0]),
     y: s.trajectory.map(p => p[1]), z: raised(s.trajectory), line: {color: "black", width: 5},
@@ -129,7 +131,7 @@ function models(s, z, scale, annotations) {
     text: s.marks.map(m => safe(m.label)), marker: {size: 6, color: "white", line: {color: "black", width: 2}},
     name: "models", hovertemplate: `%{text}<br>x %{x:.6g}, y %{y:.6g}<extra>${safe(s.label)}</extra>`});
   s.marks.forEach((m, k) => {
-    if (m.label && up[k] !== null) annotations.push({x: m.x, y: m.y, z: up[k], text: safe(m.label), ax: 25, ay: -30,
+    if (m.label && s.marks.length > 1 && up[k] !== null) annotations.push({x: m.x, y: m.y, z: up[k], text: safe(m.label), ax: 25, ay: -30,
       bgcolor: "rgba(255,255,255,.8)", arrowhead: 0, arrowwidth: 1, standoff: 4});
   });
   return traces;
@@ -163,9 +165,9 @@ function relief(quantity, scale) {
     }
     traces.push(...models(s, z, scale, annotations));
   });
-  const axes = data.surfaces[0].axes.map(safe);
-  return [traces, {scene: {xaxis: {title: {text: axes[0]}, zeroline: false}, yaxis: {title: {text: axes[1]}, zeroline: false},
-    zaxis: {title: {text: scale.title}, zeroline: false, range: [scale.low, scale.high], ...scale.ticks},
+  const titled = words => ({title: {text: folded(words), font: {size: 12}}, zeroline: false});
+  const [across, up] = data.surfaces[0].axes;
+  return [traces, {scene: {xaxis: titled(across), yaxis: titled(up), zaxis: {...titled(scale.words), range: [scale.low, scale.high], ...scale.ticks},
     aspectmode: "manual", aspectratio: proportions(), camera: {eye: eye(), center: {x: 0, y: 0, z: -.15}},
     annotations, uirevision: "camera"}}];
 }
@@ -183,11 +185,12 @@ function map(quantity, scale) {
     if (s.promised) {
       const measured = s.y.flatMap((y, j) => s.x.filter((_, i) => s.measured[j][i]).map(x => [x, y]));
       traces.push({...dots, mode: "markers", x: measured.map(p => p[0]), y: measured.map(p => p[1]),
-        marker: {color: "black", size: 2.5}, name: "measured"});
+        marker: {color: "white", size: 3.5, line: {color: "black", width: .7}}, name: "measured"});
     }
-    if (s.trajectory) traces.push({...dots, mode: "lines+markers", x: s.trajectory.map(p => p[0]), y: s.trajectory.map(p => p[1]),
-      line: {color: "white", width: 3}, marker: {color: "black", size: 4}, name: "trajectory"});
-    traces.push({...dots, mode: "markers+text", x: s.marks.map(m => m.x), y: s.marks.map(m => m.y),
+    if (s.trajectory) for (const [color, width] of [["black", 5], ["white", 2.5]])  // seen on every colour
+      traces.push({...dots, mode: "lines+markers", x: s.trajectory.map(p => p[0]), y: s.trajectory.map(p => p[1]),
+        line: {color, width}, marker: {color: "black", size: 4}, name: "trajectory"});
+    traces.push({...dots, mode: s.marks.length > 1 ? "markers+text" : "markers", x: s.marks.map(m => m.x), y: s.marks.map(m => m.y),
       text: s.marks.map(m => safe(m.label)), textposition: "top center", textfont: {color: "black", shadow: "0 0 3px white, 0 0 3px white, 0 0 3px white"},
       marker: {size: 9, color: "white", line: {color: "black", width: 2}}, name: "models"});
     layout["xaxis" + n] = {title: {text: safe(s.axes[0])}, domain: [k / shown.length, k / shown.length + width], anchor: "y" + n};
@@ -219,6 +222,7 @@ function lines(quantity, scale) {
 }
 
 function draw() {
+  if (form.elements.turn) form.elements.turn.parentElement.hidden = value("view") === "map";
   const quantity = value("quantity") || "loss", scale = axis(quantity);
   const [traces, layout] = (flat ? lines : value("view") === "map" ? map : relief)(quantity, scale);
   Object.assign(layout, {margin: {l: 60, r: 20, t: 50, b: 50}, hovermode: "closest", showlegend: layout.showlegend || false,

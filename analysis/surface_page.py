@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from analysis.surface_plots import Scale, ScaleKind, quantities_of
+from analysis.surface_plots import Scale, ScaleKind, quantities_of, signs
 from analysis.surface_words import (
     axis_labels,
     by_split,
@@ -21,6 +21,7 @@ from analysis.surface_words import (
     interpolated_mask,
     is_line,
     label_of,
+    line_labels,
     title_of,
     to_scale,
 )
@@ -78,6 +79,8 @@ def page(surfaces: Sequence[Surface], labels: Sequence[str] | None = None, scale
     names = check_comparable(surfaces, labels)
     if len({is_line(surface) for surface in surfaces}) > 1:
         raise FedscapeError("lines and planes do not fit one page: make one of each")
+    if labels is None and is_line(surfaces[0]):
+        names = line_labels(surfaces)
     splits = by_split(surfaces)
     losses = np.concatenate([surface.loss.ravel() for split in splits for surface in split])
     finite = losses[np.isfinite(losses)]
@@ -152,10 +155,10 @@ def _rows(values: np.ndarray) -> list[list[float | None]]:
 
 
 def _models(surfaces: Sequence[Surface]) -> str:
+    """What the signs mean."""
+    interpolated = any(interpolated_mask(surface).any() for surface in surfaces)
     if is_line(surfaces[0]):
-        rings = any(interpolated_mask(surface).any() for surface in surfaces)
         tests = "; solid: training, dashed: test" if len(by_split(surfaces)) > 1 else ""
-        return "; dotted: the models" + tests + ("; rings: interpolated" if rings else "")
-    if any(surface.trajectory is not None for surface in surfaces):
-        return "; white dots: the models; line: the models on the way"
-    return "; white dots: the models"
+        return "; dotted: the models" + tests + ("; rings: interpolated" if interpolated else "")
+    dots = "; small dots on the map: measured" if interpolated else ""
+    return "; ".join(["", *signs(surfaces)]) + dots

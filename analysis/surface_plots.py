@@ -43,6 +43,9 @@ PanelKind = Literal["contours", "heatmap"]
 COLOUR_MAPS: dict[Quantity, str] = {"loss": "viridis", "accuracy": "cividis", "error": "cividis"}
 """Their lightness rises all the way: greyscale and colour-blind eyes see the same order."""
 
+LABEL_BOX: dict[str, Any] = {"boxstyle": "round,pad=0.15", "facecolor": "white", "edgecolor": "none", "alpha": 0.75}
+"""Behind labels of models, which lie on any colour."""
+
 MOST_LABELS = 12
 """Models in one plane that still get their labels beside them."""
 
@@ -136,7 +139,8 @@ def draw_panel(
         ax.text(0.5, 0.6, "no finite value", transform=ax.transAxes, ha="center")
     if interpolated_mask(surface).any():
         rows, columns = np.nonzero(computed_mask(surface))
-        ax.plot(surface.x[columns], surface.y[rows], ".", markersize=1.5, color="black", alpha=0.7)
+        at = surface.x[columns], surface.y[rows]  # white in black: seen on every colour
+        ax.plot(*at, ".", markersize=4, markerfacecolor="white", markeredgecolor="black", markeredgewidth=0.4)
     draw_models(ax, surface)
     ax.locator_params(nbins=5)
     ax.set_aspect("equal" if to_scale(surface) else "auto")
@@ -159,7 +163,7 @@ def draw_models(ax: Axes, surface: Surface) -> None:
         x, y = surface.trajectory.T
         ax.plot(x, y, "-", color="white", linewidth=1.4, path_effects=outlined, label="trajectory")
         ax.plot(x, y, ".", color="black", markersize=3)
-        ax.plot(x[:1], y[:1], "s", markersize=6, markerfacecolor="white", markeredgecolor="black")
+        ax.plot(x[:1], y[:1], "s", markersize=7, markerfacecolor="white", markeredgecolor="black", zorder=3)
     marks = marks_of(surface)
     if surface.kind == "three":
         corners = [(mark.x, mark.y) for mark in marks]
@@ -173,7 +177,7 @@ def draw_models(ax: Axes, surface: Surface) -> None:
         markeredgecolor="black",
         label="models",
     )
-    for mark in marks if len(marks) <= MOST_LABELS else ():
+    for mark in marks if 1 < len(marks) <= MOST_LABELS else ():  # a model alone is no other than the caption's
         left = mark.x > 0.7 * surface.x[-1] + 0.3 * surface.x[0]
         ax.annotate(
             mark.label,
@@ -184,9 +188,7 @@ def draw_models(ax: Axes, surface: Surface) -> None:
             fontsize=8,
             parse_math=False,
             annotation_clip=True,
-            bbox={"boxstyle": "round,pad=0.15", "facecolor": "white", "edgecolor": "none", "alpha": 0.75}
-            if mark.label
-            else None,
+            bbox=LABEL_BOX if mark.label else None,
         )
 
 
@@ -342,7 +344,7 @@ def _figure(grid: Sequence[Sequence[Panel]], kind: PanelKind, scale: ScaleKind, 
             label = label_of([panel.surface for _, panel, _ in those], quantity)
             draw_colour_bar(figure, [ax for ax, *_ in those], drawn, its_scale, label)
     figure.suptitle(title, fontsize=12, parse_math=False)
-    caption += _legend([panel.surface for row in grid for panel in row])
+    caption = "; ".join([caption, *signs([panel.surface for panel in grid[0]]), *_signs_of_maps(grid)])
     figure.supxlabel(wrapped(caption, size[0]), fontsize=8, color="0.3", parse_math=False)
     return figure
 
@@ -372,20 +374,28 @@ def check_planes(surfaces: Sequence[Surface]) -> None:
         raise FedscapeError("a line has no second axis: draw it as a line, or measure a plane")
 
 
-def _legend(surfaces: Sequence[Surface]) -> str:
-    """What the signs mean."""
-    marks = [mark for surface in surfaces for mark in marks_of(surface)]
-    signs = ["white dots: the models" if len(marks) > 1 else "white dot: the checkpoint"]
-    if any(interpolated_mask(surface).any() for surface in surfaces):
-        signs.append("small dots: measured")
+def signs(surfaces: Sequence[Surface]) -> list[str]:
+    """What the dots and the lines of models mean."""
+    several = len({mark for surface in surfaces for mark in marks_of(surface)}) > 1 or len(set(surfaces)) > 1
+    found = ["white dots: the models" if several else "white dot: the checkpoint"]
     for surface in surfaces:
         if surface.trajectory is not None:
             x, y = surface.trajectory.T
             inside = (x >= surface.x[0]) & (x <= surface.x[-1]) & (y >= surface.y[0]) & (y <= surface.y[-1])
             outside = "" if inside.all() else f", {int((~inside).sum())} of them outside the picture"
-            signs.append(f"line: {len(x)} models on the way, from the square{outside}")
+            found.append(f"line: {len(x)} models on the way{outside}")
+    return list(dict.fromkeys(found))
+
+
+def _signs_of_maps(grid: Sequence[Sequence[Panel]]) -> list[str]:
+    """What else is to be seen from above."""
+    surfaces, found = [panel.surface for row in grid for panel in row], []
+    if any(surface.trajectory is not None for surface in surfaces):
+        found.append("square: the first of them")
+    if any(interpolated_mask(surface).any() for surface in surfaces):
+        found.append("small dots: measured")
     if any(surface.kind == "three" for surface in surfaces):
-        signs.append("dashed: their triangle")
+        found.append("dashed: their triangle")
     if not all(np.isfinite(surface.loss).all() for surface in surfaces):
-        signs.append("grey: around points without a value")
-    return "; " + "; ".join(dict.fromkeys(signs))
+        found.append("grey: around points without a value")
+    return found

@@ -16,7 +16,17 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator
 from mpl_toolkits.mplot3d.art3d import Poly3DCollection
 from scipy.interpolate import RegularGridInterpolator
 
-from analysis.surface_plots import COLOUR_MAPS, Panel, Scale, ScaleKind, draw_colour_bar, panels, scales
+from analysis.surface_plots import (
+    COLOUR_MAPS,
+    LABEL_BOX,
+    Panel,
+    Scale,
+    ScaleKind,
+    draw_colour_bar,
+    panels,
+    scales,
+    signs,
+)
 from analysis.surface_words import (
     Quantity,
     axis_labels,
@@ -67,7 +77,8 @@ def plot_reliefs(
         FedscapeError: as :func:`analysis.surface_plots.plot_surfaces` does.
     """
     grid = panels(surfaces, labels, None if quantity is None else [quantity])
-    figure, axes = _axes(len(grid), len(grid[0]), view)
+    text = "; ".join([caption_of(surfaces), *signs(surfaces)])
+    figure, axes = _axes(len(grid), len(grid[0]), view, title_of(surfaces), text)
     common = scales(grid, scale)
     shown: dict[Quantity, list[tuple[Any, Panel]]] = {}
     for ax, panel in zip(axes.flat, (panel for row in grid for panel in row), strict=True):
@@ -83,8 +94,6 @@ def plot_reliefs(
             label, used = label_of([panel.surface for _, panel in those], name), [ax for ax, _ in those]
             place = {"shrink": 0.6 / len(grid), "pad": 0.14 / (len(used) // len(grid))}
             draw_colour_bar(figure, used, (ScalarMappable(one.norm, COLOUR_MAPS[name]), None), one, label, **place)
-    figure.suptitle(title_of(surfaces), fontsize=12, parse_math=False)
-    _caption(figure, caption_of(surfaces))
     return figure
 
 
@@ -111,8 +120,9 @@ def plot_superimposed(
         raise FedscapeError("one surface has nothing to be superimposed on: give two or more")
     names, grid = check_comparable(surfaces, labels), panels(surfaces, labels, [quantity])
     common = scales(grid, scale)[quantity]
-    figure, axes = _axes(len(grid), len(surfaces) - 1, view)
     name = names[0]
+    text = f"grid: {name}; it vanishes where it lies below the solid surface; {caption_of(surfaces)}"
+    figure, axes = _axes(len(grid), len(surfaces) - 1, view, title_of(surfaces), text)
     for row, (above, *below) in zip(axes, grid, strict=True):
         for ax, panel, other in zip(row, below, names[1:], strict=True):
             _dress(ax, surfaces, common, label_of([panel.surface], quantity), f"{name} on {panel.title}")
@@ -128,8 +138,6 @@ def plot_superimposed(
                 loc="upper left",
                 fontsize=8,
             )
-    figure.suptitle(title_of(surfaces), fontsize=12, parse_math=False)
-    _caption(figure, f"grid: {name}; it vanishes where it lies below the solid surface; {caption_of(surfaces)}")
     return figure
 
 
@@ -141,16 +149,19 @@ def heights(values: np.ndarray, scale: Scale) -> np.ndarray:
     return np.log10(np.where(np.isfinite(values), clipped, np.nan))
 
 
-def _axes(rows: int, columns: int, view: tuple[float, float]) -> tuple[Figure, np.ndarray]:
+def _axes(rows: int, columns: int, view: tuple[float, float], title: str, caption: str) -> tuple[Figure, np.ndarray]:
     """Room for so many reliefs, [rows, columns], between the title and the caption."""
-    height = 6.0 * rows
-    figure = Figure(figsize=(6.2 * columns + 0.4, height))
+    width, height = 6.2 * columns + 0.4, 6.0 * rows
+    figure = Figure(figsize=(width, height))
     axes = figure.subplots(rows, columns, squeeze=False, subplot_kw={"projection": "3d", "computed_zorder": False})
-    figure.subplots_adjust(
-        left=0.02, right=1 - 0.45 / columns / 6.2, bottom=0.84 / height, top=1 - 0.84 / height, wspace=0.12, hspace=0.1
-    )
+    caption = wrapped(caption, width)
+    inches = {"bottom": 0.35 + 0.15 * (caption.count("\n") + 1), "top": height - 0.95}
+    sides = {"left": 0.02, "right": 1 - 0.45 / columns / 6.2, "wspace": 0.12, "hspace": 0.1}
+    figure.subplots_adjust(**{name: at / height for name, at in inches.items()}, **sides)
     for ax in axes.flat:
         ax.view_init(*view)
+    figure.suptitle(title, y=1 - 0.12 / height, fontsize=12, parse_math=False)
+    figure.supxlabel(caption, y=0.1 / height, va="bottom", fontsize=8, color="0.3", parse_math=False)
     return figure, axes
 
 
@@ -240,8 +251,6 @@ def _models(ax: Any, surface: Surface, values: np.ndarray, scale: Scale) -> None
         if np.isfinite(z):
             ax.plot([mark.x], [mark.y], [z], "o", markerfacecolor="white", markeredgecolor="black", zorder=7)
             top = z + 0.06 * np.ptp(ax.get_zlim())
-            ax.text(mark.x, mark.y, top, mark.label, fontsize=8, zorder=8, ha="center", parse_math=False)
-
-
-def _caption(figure: Figure, text: str) -> None:
-    figure.supxlabel(wrapped(text, figure.get_figwidth()), fontsize=8, color="0.3", parse_math=False)
+            if len(marks_of(surface)) > 1 and mark.label:
+                style: dict[str, Any] = {"fontsize": 8, "zorder": 8, "ha": "center", "bbox": LABEL_BOX}
+                ax.text(mark.x, mark.y, top, mark.label, parse_math=False, **style)

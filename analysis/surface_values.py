@@ -147,7 +147,7 @@ class Surface:
         facts["measured"] = f"{count:,} of {self.measured.size:,} points in {self.seconds:.1f} s{rate}"
         if self.promised_error is not None:
             wrong = f"{self.measured.size - count:,} points; by the checks the loss is off by {self.promised_error:.2%}"
-            seen = self.notes.get("spread", {}).get(f"{self.provenance.split}_acc")
+            seen = self.accuracy_spread
             also = "" if seen is None else f", the accuracy was by up to {seen:.2g} points"
             facts["interpolated"] = f"{wrong} at most{also}"
         return facts
@@ -206,6 +206,14 @@ class Surface:
     def split_word(self) -> str:
         """``training`` or ``test``."""
         return {"train": "training"}.get(self.provenance.split, self.provenance.split)
+
+    @property
+    def accuracy_spread(self) -> float | None:
+        """By how many percentage points interpolated accuracies, of any split, were off where they were checked."""
+        seen = self.notes.get("spread", {})
+        splits = [self, self.test] if self.test is not None else [self]
+        found = [seen[name] for s in splits if (name := f"{s.provenance.split}_acc") in seen]
+        return max(found, default=None)
 
     @property
     def loss_label(self) -> str:

@@ -97,6 +97,16 @@ def default_labels(surfaces: Sequence[Surface]) -> list[str]:
     return [f"{i}: {label}" for i, label in enumerate(digests, 1)]
 
 
+def line_labels(surfaces: Sequence[Surface]) -> list[str]:
+    """Labels in which the profiles of one checkpoint are one curve; a line between models bears their names."""
+    if all(len(surface.marks) > 1 for surface in surfaces):
+        ends = [f"{s.marks[0].label} → {s.marks[-1].label}" for s in surfaces]
+        return ends if len(set(ends)) == len(ends) else default_labels(surfaces)
+    by_model = {s.provenance.checkpoint: s for s in surfaces}
+    labels = dict(zip(by_model, default_labels(list(by_model.values())), strict=True))
+    return [labels[s.provenance.checkpoint] for s in surfaces]
+
+
 def check_comparable(surfaces: Sequence[Surface], labels: Sequence[str] | None = None) -> list[str]:
     """The labels of surfaces that one scale can serve.
 
@@ -118,11 +128,14 @@ def title_of(surfaces: Sequence[Surface]) -> str:
     """Of what: one model, or what several have in common."""
     first = surfaces[0]
     p = first.provenance
+    model = p.algorithm + ("" if p.round is None else f", round {p.round}")
     head = "Loss along a line" if is_line(first) else "Loss surface" if len(surfaces) == 1 else "Loss surfaces"
     if first.kind in _PLANES:
         head = f"Loss in the plane of {_PLANES[first.kind]}"
+    elif len(surfaces) == 1 and first.kind == "profile":
+        head = f"Loss along {'a random line' if len(first.y) == 1 else 'random lines'} through {model}"
     elif len(surfaces) == 1 and not is_line(first):
-        head += f" around {p.algorithm}" + ("" if p.round is None else f", round {p.round}")
+        head += f" around {model}"
     clients = "" if p.clients == "all" else f" of clients {p.clients}" if len(p.clients) < 30 else " of some clients"
     samples, *test_samples = (_common(f"{s.provenance.samples:,}" for s in split) for split in by_split(surfaces))
     also = "".join(f", {count} test samples" for count in test_samples)
@@ -134,7 +147,7 @@ def title_of(surfaces: Sequence[Surface]) -> str:
 
 def caption_of(surfaces: Sequence[Surface]) -> str:
     """The recipe: models, plane, points computed of all, promised error, arithmetic; then what is missing."""
-    recipes = [_recipe(surface) for surface in surfaces]
+    recipes = [_recipe(surface, alone=len(surfaces) == 1) for surface in surfaces]
     parts = {name: _common(recipe[name] for recipe in recipes) for name in recipes[0]}
     sentences = [f"{name} {part}".strip() for name, part in parts.items() if part]
     missing = sum(int((~s.measured).sum()) for s in surfaces)
@@ -157,8 +170,8 @@ def is_line(surface: Surface) -> bool:
     return surface.kind in ("line", "profile") or len(surface.y) == 1
 
 
-def _recipe(surface: Surface) -> dict[str, str]:
-    """The parts of a caption, by the word before them."""
+def _recipe(surface: Surface, *, alone: bool) -> dict[str, str]:
+    """The parts of a caption, by the word before them; of several surfaces no accuracy is drawn."""
     p = surface.provenance
     size = f"{len(surface.x)} × {len(surface.y)} points"
     if is_line(surface):
@@ -167,16 +180,24 @@ def _recipe(surface: Surface) -> dict[str, str]:
     if guessed:
         size += f", {int(computed_mask(surface).sum()):,} of them measured, the others interpolated"
         if surface.promised_error is not None:
-            size += f" (promised error of the loss {100 * surface.promised_error:.3g} %)"
+            seen = surface.accuracy_spread if alone else None
+            also = "" if seen is None else f"; accuracy was off by up to {seen:.2g} points at the checks"
+            size += f" (promised error of the loss {100 * surface.promised_error:.3g} %{also})"
     cosine = surface.notes.get("cosine")
     return {
-        "checkpoint": p.checkpoint[:8],
+        "checkpoint": _models(surface),
         "": surface.recipe,
         "seed": str(p.seed) if surface.kind in ("random", "profile") else "",
         "cosine": "" if cosine is None or is_line(surface) else f"{round(cosine, 3) + 0.0:.3f}",
         "grid": size,
         "in": p.dtype,
     }
+
+
+def _models(surface: Surface) -> str:
+    """The beginnings of the models' digests; of many, the first and how many."""
+    first, *others = [digest[:8] for digest in (surface.provenance.checkpoint, *surface.provenance.others.split())]
+    return f"{first} and {len(others)} others" if len(others) > 2 else ", ".join([first, *others])
 
 
 def _common(texts: Iterable[str]) -> str:

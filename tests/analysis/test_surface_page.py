@@ -38,6 +38,7 @@ def test_page_tells_which_values_are_measured():
     computed[::2, ::2] = True
     text = page([made(computed=computed, promised_error=0.005)])
     assert data_of(text)["surfaces"][0]["measured"] == computed.astype(int).tolist()
+    assert "; small dots on the map: measured" in text
     assert "12 of them measured, the others interpolated (promised error of the loss 0.5 %)" in text
 
 
@@ -115,7 +116,7 @@ def choose(browser: Browser, name: str, value: str) -> None:
 
 @pytest.mark.slow
 def test_browser_turns_switches_and_shows_the_values(browser, tmp_path):
-    surface = made(50 * made().loss, marks=(Mark("<b>α</b>", 0.0, 0.5),), loss_stderr=made().loss)
+    surface = made(50 * made().loss, marks=(Mark("<b>α</b>", 0.0, 0.5), Mark("β", 1.0, 0.5)), loss_stderr=made().loss)
     save_page([surface], tmp_path / "s.html")
     browser.open(tmp_path / "s.html")
     drawn = "plot.data.find(t => t.type === 'surface')"
@@ -162,10 +163,10 @@ def test_browser_shows_training_and_test_data(browser, tmp_path):
     browser.open(tmp_path / "s.html")
     drawn, title = "plot.data.find(t => t.type === 'surface')", "plot.layout.scene.zaxis.title.text"
     colours = browser.run(f"[{drawn}.cmin, {drawn}.cmax]")
-    assert browser.run(title) == "mean training loss (cross-entropy, nats)"
+    assert browser.run(title) == "mean training loss<br>(cross-entropy, nats)"
     choose(browser, "split", "1")
     assert browser.run(f"{drawn}.z.map(row => [...row])") == surface.test.loss.tolist()
-    assert browser.run(title) == "mean test loss (cross-entropy, nats)"
+    assert browser.run(title) == "mean test loss<br>(cross-entropy, nats)"
     assert browser.run(f"[{drawn}.cmin, {drawn}.cmax]") == colours == [surface.loss.min(), surface.test.loss.max()]
     text = browser.run(f"{drawn}.text[1][2]")
     assert f"training loss: {surface.loss[1, 2]:.6g}<br>" in text
@@ -191,6 +192,8 @@ def test_browser_superimposes_and_draws_lines(browser, tmp_path):
     choose(browser, "show2", "solid")
     assert browser.run(shown) == ["a surface", "b scatter3d", "c surface"]
     rows = np.array([[1.0, 2.0, 4.0], [2.0, 3.0, 5.0]])
+    ends = (Mark("a", 0.0, 0.0), Mark("b", 1.0, 0.0))
+    assert data_of(page([line(rows[0], marks=ends)]))["surfaces"][0]["label"] == "a → b"
     save_page([line(rows)], tmp_path / "l.html", ["seeds"], "linear")
     browser.open(tmp_path / "l.html")
     assert browser.run("plot.data.map(t => [...t.y])") == rows.tolist()

@@ -89,6 +89,11 @@ def test_interpolated_points_are_told_and_measured_ones_dotted():
     caption = figure.get_supxlabel().replace("\n", " ")
     assert "7 × 5 points, 9 of them measured, the others interpolated (promised error of the loss 0.5 %)" in caption
     assert "small dots: measured" in caption
+    assert "accuracy was off" not in caption
+    noted = replace(surface, notes={"spread": {"train_acc": 1.25, "test_acc": 3.5}})
+    for found, points in ((noted, "1.2"), (with_test(noted, surface.loss), "3.5")):
+        caption = plot_surface(found).get_supxlabel().replace("\n", " ")
+        assert f"accuracy was off by up to {points} points at the checks)" in caption
     dots = next(drawn for drawn in figure.axes[0].lines if drawn.get_marker() == "." and len(drawn.get_xdata()) == 9)
     assert set(zip(dots.get_xdata(), dots.get_ydata(), strict=True)) == {(x, y) for y in Y[::2] for x in X[::3]}
     for other in (plot_reliefs([surface]), plot_superimposed([surface, surface], ["a", "b"])):
@@ -111,6 +116,30 @@ def test_models_and_trajectory_lie_where_they_are():
     caption = figure.get_supxlabel().replace("\n", " ")
     assert "3 models on the way" in caption
     assert "1 of them outside the picture" in caption
+
+
+def test_a_model_alone_has_no_label_and_is_told_once():
+    alone = (Mark("checkpoint", 0.0, 0.5),)
+    for figure in (plot_surface(made(marks=alone)), plot_reliefs([made(marks=alone)])):
+        assert [text.get_text() for ax in figure.axes for text in ax.texts] == []
+        assert figure.get_supxlabel().replace("\n", " ").endswith("white dot: the checkpoint")
+    several = plot_surfaces([made(marks=alone), made(marks=alone)], ["a", "b"])
+    assert "white dots: the models" in several.get_supxlabel().replace("\n", " ")
+
+
+def test_models_are_named_by_the_beginnings_of_their_digests():
+    for others, told in (
+        ("dddddddddd eeeeeeeeee", "cccccccc, dddddddd, eeeeeeee;"),
+        ("d e f", "cccccccc and 3 others;"),
+    ):
+        caption = plot_surface(made(provenance=replace(provenance(), others=others))).get_supxlabel()
+        assert caption.startswith(f"checkpoint {told}")
+
+
+def test_lines_say_what_they_go_through():
+    rows = np.array([[1.0, 2.0, 3.0], [3.0, 2.0, 7.0]])
+    for profile, told in ((rows, "Loss along random lines through"), (rows[:1], "Loss along a random line through")):
+        assert plot_lines([replace(line(profile), kind="profile")]).get_suptitle().startswith(told)
 
 
 def test_three_models_show_training_loss_and_test_error():
