@@ -66,8 +66,13 @@ def barrier(surface: Surface) -> Barrier | None:
     return Barrier(height, float(x[between][k]), float(loss[between][k]))
 
 
-def plot_lines(surfaces: Sequence[Surface], labels: Sequence[str] | None = None, scale: ScaleKind = "auto") -> Figure:
-    """Loss and, where all have it, accuracy along lines.
+def plot_lines(
+    surfaces: Sequence[Surface],
+    labels: Sequence[str] | None = None,
+    scale: ScaleKind = "auto",
+    quantities: Sequence[Quantity] | None = None,
+) -> Figure:
+    """Loss and, where all have them, accuracy and λ_max along lines.
 
     Args:
         surfaces: of one loss and one split, each row a line; where all have test data, these are dashed curves beside
@@ -75,10 +80,11 @@ def plot_lines(surfaces: Sequence[Surface], labels: Sequence[str] | None = None,
         labels: one for each; all lines of one label are one curve, their mean, in a band from the smallest to
             the largest.  A curve of one line with standard errors has a band of two of them.
         scale: of the loss.
+        quantities: of ``loss``, ``accuracy``, ``error``, ``lambda_max``; what there is unless given.
 
     Raises:
-        FedscapeError: nothing to draw, surfaces that are no lines, or that differ in loss or split, surfaces
-            of one label at different points.
+        FedscapeError: nothing to draw, surfaces that are no lines or lack a quantity, or that differ in loss or split,
+            surfaces of one label at different points.
     """
     check_comparable(surfaces, labels)
     if not all(is_line(surface) for surface in surfaces):
@@ -90,16 +96,17 @@ def plot_lines(surfaces: Sequence[Surface], labels: Sequence[str] | None = None,
     for name, several in curves.items():
         if any(not np.array_equal(s.x, several[0].x) for s in several):
             raise FedscapeError(f"the lines called '{name}' have different points: give them different labels")
-    quantities, splits = quantities_of(surfaces), by_split(surfaces)
+    quantities, splits = quantities or quantities_of(surfaces), by_split(surfaces)
     both = len(splits) > 1
     figure = Figure(figsize=(5.6 * len(quantities) + 0.4, 4.9), layout="constrained")
     for ax, quantity in zip(figure.subplots(1, len(quantities), squeeze=False)[0], quantities, strict=True):
         for i, (name, several) in enumerate(curves.items()):
-            for split in by_split(several) if both else [several]:
+            for split in by_split(several) if both and quantity != "lambda_max" else [several]:
                 _draw_curve(
                     ax, split, f"{name}, {split[0].split_word}" if both else name, quantity, _style(i, split, both)
                 )
-        _dress(ax, [surface for split in splits for surface in split], quantity, scale)
+        drawn = splits[:1] if quantity == "lambda_max" else splits
+        _dress(ax, [surface for split in drawn for surface in split], quantity, scale)
         if both or labels is not None or len(curves) > 1 or any(barrier(surface) is not None for surface in surfaces):
             ax.legend(fontsize=8)
     figure.suptitle(title_of(surfaces), fontsize=12, parse_math=False)

@@ -93,6 +93,11 @@ class Command:
     """picture to draw: .png, .pdf, .svg"""
     figure: Literal["auto", "contours", "heatmap", "relief", "superimposed", "line"] = "auto"
     """of what kind; superimposed: the first checkpoint's surface as a grid over the others'"""
+    quantity: Annotated[
+        Literal["loss", "accuracy", "error", "lambda_max"] | None,
+        option("{loss,accuracy,error,lambda_max}", "what fits the figure"),
+    ] = None
+    """draw this alone"""
     scale: Literal["auto", "linear", "log"] = "auto"
     """of the loss in pictures"""
     labels: Annotated[tuple[str, ...] | None, option("NAME [NAME ...]", "what tells them apart")] = None
@@ -154,6 +159,8 @@ class Command:
 
             check_picture(self.plot)
             check_figure(self.figure, count, line=self.plane == "line")
+            if self.quantity == "lambda_max" and not self.lambda_max:
+                raise FedscapeError("--quantity lambda_max draws what --lambda-max measures: give both")
         if self.html is not None:
             from analysis.surface_page import check_page
 
@@ -253,7 +260,7 @@ def _carry_out(command: Command) -> int:
         from analysis.surface_figures import draw
         from landscape.pictures import save_figure
 
-        save_figure(draw(surfaces, command.labels, command.figure, command.scale), command.plot)
+        save_figure(draw(surfaces, command.labels, command.figure, command.scale, command.quantity), command.plot)
         print(f"picture: {command.plot}")
     else:
         print(f"to draw them: the same command with --plot {command.stores[0].with_suffix('.png')}")

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Literal, get_args
 from matplotlib.figure import Figure
 
 from analysis.line_plots import plot_lines
-from analysis.surface_plots import ScaleKind, plot_surfaces, plot_three
+from analysis.surface_plots import PanelKind, ScaleKind, plot_surfaces, plot_three
 from analysis.surface_reliefs import plot_reliefs, plot_superimposed
-from analysis.surface_words import is_line
+from analysis.surface_words import Quantity, is_line
 from landscape import FedscapeError
 
 if TYPE_CHECKING:
@@ -24,6 +24,7 @@ def draw(
     labels: Sequence[str] | None = None,
     kind: FigureKind = "auto",
     scale: ScaleKind = "auto",
+    quantity: Quantity | None = None,
 ) -> Figure:
     """Surfaces in one figure; of their test data too, where all have them.
 
@@ -34,21 +35,25 @@ def draw(
             the others; ``line`` for lines.  ``auto``: lines as lines, planes as contours, a single plane of three
             models as its training loss beside its test error where it has test data of classes.
         scale: of the loss: ``linear``, ``log``, or ``auto``.
+        quantity: draw this alone: ``loss``, ``accuracy``, ``error`` or ``lambda_max``.
 
     Raises:
-        FedscapeError: a kind that is none or that these surfaces cannot have, surfaces that no scale serves.
+        FedscapeError: a quantity that was not measured, a kind that is none or that these surfaces cannot have,
+            surfaces that no scale serves.
     """
+    only = None if quantity is None else [quantity]
     check_figure(kind, len(surfaces), line=any(is_line(surface) for surface in surfaces))
     if kind == "line" or (kind == "auto" and surfaces and is_line(surfaces[0])):
-        return plot_lines(surfaces, labels, scale)
+        return plot_lines(surfaces, labels, scale, only)
     if kind == "relief":
-        return plot_reliefs(surfaces, labels, scale=scale)
+        return plot_reliefs(surfaces, labels, quantity=quantity, scale=scale)
     if kind == "superimposed":
-        return plot_superimposed(surfaces, labels, scale=scale)
+        return plot_superimposed(surfaces, labels, quantity=quantity or "loss", scale=scale)
     test = surfaces[0].test if len(surfaces) == 1 and surfaces[0].kind == "three" else None
-    if kind == "auto" and test is not None and test.accuracy is not None:
+    if kind == "auto" and quantity is None and test is not None and test.accuracy is not None:
         return plot_three(surfaces[0], test, scale, None if labels is None else labels[0])
-    return plot_surfaces(surfaces, labels, kind="heatmap" if kind == "heatmap" else "contours", scale=scale)
+    maps: PanelKind = "heatmap" if kind == "heatmap" else "contours"
+    return plot_surfaces(surfaces, labels, kind=maps, quantities=only, scale=scale)
 
 
 def check_figure(kind: str, count: int, *, line: bool) -> None:

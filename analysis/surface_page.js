@@ -8,6 +8,7 @@ const MAPS = {
   loss: [[0, "#440154"], [.13, "#482878"], [.25, "#3e4989"], [.38, "#31688e"], [.5, "#26828e"], [.63, "#1f9e89"],
     [.75, "#35b779"], [.88, "#6ece58"], [1, "#fde725"]],
   accuracy: [[0, "#00224e"], [.25, "#434e6c"], [.5, "#7d7c78"], [.75, "#bcae6c"], [1, "#fee838"]],
+  lambda_max: [[0, "#000004"], [.25, "#51127c"], [.5, "#b73779"], [.75, "#fc8961"], [1, "#fcfdbf"]],
 };
 const COLOURS = ["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000"];
 const DASHES = ["solid", "dash", "dashdot", "dot", "longdash"];
@@ -38,7 +39,7 @@ const value = name => form.elements[name] ? form.elements[name].value : null;
 function controls() {
   if (!flat) choice("view", "view", [["relief", "relief"], ["map", "map"]], "relief");
   if (!flat && data.splits.length > 1) choice("split", "data", data.splits.map((split, k) => [String(k), split]), "0");
-  if (data.quantities.length > 1) choice("quantity", "value", data.quantities.map(q => [q, q]), "loss");
+  if (data.quantities.length > 1) choice("quantity", "value", data.quantities.map(q => [q, data.words[q]]), "loss");
   if (data.log) choice("scale", "loss axis", [["linear", "linear"], ["log", "logarithmic"]], data.scale);
   if (!flat && data.surfaces.length > 1)
     data.surfaces.forEach((s, i) => choice("show" + i, s.label,
@@ -96,6 +97,7 @@ function hover(s, j, i) {
     lines.push(`${word}loss: ${number(of.loss[j][i])}${error("loss_stderr")}`);
     if (of.accuracy) lines.push(`${word}accuracy: ${number(of.accuracy[j][i])} %${error("accuracy_stderr")}`);
   });
+  if (s.values[0].lambda_max) lines.push(`λ_max: ${number(s.values[0].lambda_max[j][i])}`);
   lines.push(s.measured[j][i] ? "measured" : s.promised ? `interpolated (promised error of the loss ${safe(s.promised)})` : "not measured");
   return lines.join("<br>");
 }
@@ -207,7 +209,7 @@ function map(quantity, scale) {
 function lines(quantity, scale) {
   const traces = [], shapes = [], annotations = [];
   const both = data.splits.length > 1;
-  data.surfaces.forEach((s, i) => data.splits.forEach((word, k) => heights(s, quantity, k).forEach((z, j) => traces.push({
+  data.surfaces.forEach((s, i) => data.splits.forEach((word, k) => (quantity === "lambda_max" && k ? [] : heights(s, quantity, k)).forEach((z, j) => traces.push({
     type: "scatter", mode: "lines+markers", x: s.x, y: z, text: hovers(s)[j], hoverinfo: "text", legendgroup: i + word,
     name: safe(s.label) + (both ? ", " + word : ""), showlegend: j === 0,
     line: {color: COLOURS[i % 7], dash: both ? ["solid", "dash"][k] : DASHES[i % 5]},

@@ -13,6 +13,7 @@ import numpy as np
 
 from analysis.surface_plots import Scale, ScaleKind, quantities_of, signs
 from analysis.surface_words import (
+    WORDS,
     axis_labels,
     by_split,
     caption_of,
@@ -63,8 +64,8 @@ def check_page(path: str | Path) -> None:
 def page(surfaces: Sequence[Surface], labels: Sequence[str] | None = None, scale: ScaleKind = "auto") -> str:
     """HTML with the data, Plotly and all: relief, map or lines, to be turned, with every value under the pointer.
 
-    The form switches between relief and map, loss and accuracy, linear and logarithmic, training and test data where
-    all have both (lines show both); several surfaces are shown solid, as grids or not at all.  A content security
+    The form switches between relief and map, loss, accuracy and λ_max, linear and logarithmic, training and test data
+    where all have both (lines show both); several surfaces are shown solid, as grids or not at all.  A content security
     policy forbids the page to load anything.
 
     Args:
@@ -90,13 +91,14 @@ def page(surfaces: Sequence[Surface], labels: Sequence[str] | None = None, scale
     title = title_of(surfaces)
     contents: dict[str, Any] = {
         "surfaces": [
-            {**_data(surfaces[k], name), "values": [_values(split[k]) for split in splits]}
+            {**_data(surfaces[k], name), "values": [_values(split[k], surfaces[k]) for split in splits]}
             for k, name in enumerate(names)
         ],
         "quantities": list(quantities),
         "splits": [split[0].split_word for split in splits],
-        "labels": [{quantity: label_of(split, quantity) for quantity in quantities} for split in splits],
-        "common_labels": {quantity: label_of(both, quantity) for quantity in quantities},
+        "words": WORDS,
+        "labels": [{q: label_of(surfaces if q == "lambda_max" else split, q) for q in quantities} for split in splits],
+        "common_labels": {q: label_of(surfaces if q == "lambda_max" else both, q) for q in quantities},
         "to_scale": all(to_scale(surface) for surface in surfaces),
         "scale": "log" if wanted is not None and wanted.logarithmic else "linear",
         "log": logarithmic.levels[[0, -1]].tolist() if logarithmic is not None and logarithmic.logarithmic else None,
@@ -140,13 +142,14 @@ def _data(surface: Surface, label: str) -> dict[str, Any]:
     }
 
 
-def _values(surface: Surface) -> dict[str, list[list[float | None]] | None]:
-    """Those of one split, every number to its last bit, ``null`` where there is no finite one."""
+def _values(surface: Surface, first: Surface) -> dict[str, list[list[float | None]] | None]:
+    """Those of one split, every number to its last bit, ``null`` where there is no finite one; λ_max of the first."""
     return {
         "loss": _rows(surface.loss),
         "accuracy": None if surface.accuracy is None else _rows(100 * surface.accuracy),
         "loss_stderr": None if surface.loss_stderr is None else _rows(surface.loss_stderr),
         "accuracy_stderr": None if surface.accuracy_stderr is None else _rows(100 * surface.accuracy_stderr),
+        "lambda_max": None if first.lambda_max is None else _rows(first.lambda_max),
     }
 
 

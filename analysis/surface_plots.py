@@ -17,6 +17,7 @@ from matplotlib.patheffects import Normal, Stroke
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator
 
 from analysis.surface_words import (
+    WORDS,
     Quantity,
     axis_labels,
     by_split,
@@ -40,7 +41,12 @@ if TYPE_CHECKING:
 ScaleKind = Literal["auto", "linear", "log"]
 PanelKind = Literal["contours", "heatmap"]
 
-COLOUR_MAPS: dict[Quantity, str] = {"loss": "viridis", "accuracy": "cividis", "error": "cividis"}
+COLOUR_MAPS: dict[Quantity, str] = {
+    "loss": "viridis",
+    "accuracy": "cividis",
+    "error": "cividis",
+    "lambda_max": "magma",
+}
 """Their lightness rises all the way: greyscale and colour-blind eyes see the same order."""
 
 LABEL_BOX: dict[str, Any] = {"boxstyle": "round,pad=0.15", "facecolor": "white", "edgecolor": "none", "alpha": 0.75}
@@ -212,8 +218,13 @@ def draw_colour_bar(
 
 
 def quantities_of(surfaces: Sequence[Surface]) -> tuple[Quantity, ...]:
-    """What there is to draw: loss and, where all have one, accuracy."""
-    return ("loss",) if any(s.accuracy is None for s in surfaces) else ("loss", "accuracy")
+    """What there is to draw: loss and, where all have them, accuracy and λ_max."""
+    found: list[Quantity] = ["loss"]
+    if all(surface.accuracy is not None for surface in surfaces):
+        found.append("accuracy")
+    if all(surface.lambda_max is not None for surface in surfaces):
+        found.append("lambda_max")
+    return tuple(found)
 
 
 def plot_surface(surface: Surface, kind: PanelKind = "contours", scale: ScaleKind = "auto") -> Figure:
@@ -238,8 +249,9 @@ def plot_surfaces(
         surfaces: of one loss and one split.
         labels: one for each; ``None`` names what tells them apart.
         kind: ``contours`` or ``heatmap``.
-        quantities: of ``loss``, ``accuracy``, ``error``; ``None``: loss and accuracy of one surface, loss of several.
-        scale: of the loss; accuracy and error are linear.
+        quantities: of ``loss``, ``accuracy``, ``error``, ``lambda_max`` (which the training data's row alone has);
+            ``None``: loss and accuracy of one surface, and λ_max where it has no test data; loss of several.
+        scale: of loss and λ_max; accuracy and error are linear.
 
     Raises:
         FedscapeError: nothing to draw, surfaces that differ in loss or split, lines (draw those with
@@ -281,23 +293,29 @@ def panels(
             [Panel(surface, quantity, name + end) for surface, name in zip(split, names, strict=True)]
             for quantity in quantities or ("loss",)
             for split, end in zip(splits, ends, strict=True)
+            if quantity != "lambda_max" or split is splits[0]
         ]
     alone = "" if labels is None else f"{names[0]}: "
-    quantities = quantities or quantities_of(surfaces)
+    if quantities is None:
+        # There is none of the test data, so that theirs would be a shorter row.
+        quantities = [q for q in quantities_of(surfaces) if q != "lambda_max" or len(splits) == 1]
+    elif "lambda_max" in quantities:
+        splits = splits[:1]
     starts = [alone + (f"{split[0].split_word} " if len(splits) > 1 else "") for split in splits]
     return [
-        [Panel(split[0], quantity, start + quantity) for quantity in quantities]
+        [Panel(split[0], quantity, start + WORDS.get(quantity, quantity)) for quantity in quantities]
         for split, start in zip(splits, starts, strict=True)
     ]
 
 
 def scales(grid: Sequence[Sequence[Panel]], scale: ScaleKind) -> dict[Quantity, Scale | None]:
-    """One for each quantity, over all panels that show it; accuracy and error are linear."""
+    """One for each quantity, over all panels that show it; accuracy and error are linear, λ_max where it must be."""
+    wanted: dict[Quantity, ScaleKind] = {"loss": scale, "lambda_max": "auto" if scale == "log" else scale}
     values: dict[Quantity, list[np.ndarray]] = {}
     for panel in (panel for row in grid for panel in row):
         values.setdefault(panel.quantity, []).append(panel.values.ravel())
     return {
-        quantity: Scale.of(np.concatenate(several), scale if quantity == "loss" else "linear")
+        quantity: Scale.of(np.concatenate(several), wanted.get(quantity, "linear"))
         for quantity, several in values.items()
     }
 

@@ -149,6 +149,7 @@ class Surface:
             wrong = f"{self.measured.size - count:,} points; by the checks the loss is off by {self.promised_error:.2%}"
             seen = self.accuracy_spread
             also = "" if seen is None else f", the accuracy was by up to {seen:.2g} points"
+            also += "" if self.lambda_max_spread is None else f", λ_max by up to {self.lambda_max_spread:.2g}"
             facts["interpolated"] = f"{wrong} at most{also}"
         return facts
 
@@ -214,6 +215,11 @@ class Surface:
         splits = [self, self.test] if self.test is not None else [self]
         found = [seen[name] for s in splits if (name := f"{s.provenance.split}_acc") in seen]
         return max(found, default=None)
+
+    @property
+    def lambda_max_spread(self) -> float | None:
+        """By how much interpolated λ_max was off where it was checked."""
+        return self.notes.get("spread", {}).get(f"{self.provenance.split}_lambda_max")
 
     @property
     def loss_label(self) -> str:

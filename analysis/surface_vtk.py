@@ -32,8 +32,8 @@ def check_vtk(path: str | Path) -> None:
 def save_vtk(surface: Surface, path: str | Path) -> None:
     """Write a surface for ParaView, VTK or PyVista, atomically.
 
-    Point data: ``loss``, ``log10_loss``, ``accuracy`` (a fraction), their standard errors where they are known, the
-    same of the test data, where they were measured too, as ``test_loss`` and so on; ``measured`` (1) against
+    Point data: ``loss``, ``log10_loss``, ``accuracy`` (a fraction), standard errors and ``lambda_max``, where they are
+    known; the same of the test data, where they were measured too, as ``test_loss`` and so on; ``measured`` (1) against
     interpolated or missing (0).  The models are a file of their own (:func:`save_vtk_models`).
 
     Raises:
@@ -82,6 +82,7 @@ def _values(surface: Surface) -> dict[str, np.ndarray]:
         "accuracy": surface.accuracy,
         "loss_stderr": surface.loss_stderr,
         "accuracy_stderr": surface.accuracy_stderr,
+        "lambda_max": surface.lambda_max,
     }
     return arrays | {name: values for name, values in optional.items() if values is not None}
 

@@ -15,21 +15,28 @@ from landscape import FedscapeError
 if TYPE_CHECKING:
     from analysis.surface import Surface
 
-Quantity = Literal["loss", "accuracy", "error"]
+Quantity = Literal["loss", "accuracy", "error", "lambda_max"]
+
+WORDS: dict[Quantity, str] = {"loss": "loss", "accuracy": "accuracy", "error": "error", "lambda_max": "λ_max"}
+"""What quantities are called in titles."""
 
 _PLANES = {"three": "three models", "pca": "a run's principal components"}
 
 
 def values_of(surface: Surface, quantity: Quantity) -> np.ndarray:
-    """Loss, or accuracy or error in percent, [ny, nx].
+    """Loss or λ_max, or accuracy or error in percent, [ny, nx].
 
     Raises:
-        FedscapeError: the surface has no accuracy, or there is no such quantity.
+        FedscapeError: the surface has no accuracy or no λ_max, or there is no such quantity.
     """
     if quantity not in get_args(Quantity):
         raise FedscapeError(f"unknown quantity '{quantity}': give {', '.join(get_args(Quantity))}")
     if quantity == "loss":
         return surface.loss
+    if quantity == "lambda_max":
+        if surface.lambda_max is None:
+            raise FedscapeError("λ_max was not measured on this surface: measure it with --lambda-max")
+        return surface.lambda_max
     if surface.accuracy is None:
         raise FedscapeError(f"the surface has no {quantity}, because its targets are no classes: draw its loss")
     return 100 * surface.accuracy if quantity == "accuracy" else 100 - 100 * surface.accuracy
@@ -39,6 +46,8 @@ def stderr_of(surface: Surface, quantity: Quantity) -> np.ndarray | None:
     """The standard error of :func:`values_of`, where it was measured."""
     if quantity == "loss":
         return surface.loss_stderr
+    if quantity == "lambda_max":
+        return None
     return None if surface.accuracy_stderr is None else 100 * surface.accuracy_stderr
 
 
@@ -46,6 +55,8 @@ def label_of(surfaces: Sequence[Surface], quantity: Quantity) -> str:
     """What the quantity is, with its unit; and of which data, where the surfaces are all of one split."""
     first = surfaces[0]
     of = f"{first.split_word} " if len({surface.provenance.split for surface in surfaces}) == 1 else ""
+    if quantity == "lambda_max":
+        return f"λ_max of the {of}loss's Hessian"
     return f"mean {of}{first.loss_name}" if quantity == "loss" else f"{of}{quantity} (%)"
 
 
@@ -182,6 +193,8 @@ def _recipe(surface: Surface, *, alone: bool) -> dict[str, str]:
         if surface.promised_error is not None:
             seen = surface.accuracy_spread if alone else None
             also = "" if seen is None else f"; accuracy was off by up to {seen:.2g} points at the checks"
+            if surface.lambda_max_spread is not None:
+                also += f"; λ_max by up to {surface.lambda_max_spread:.2g}"
             size += f" (promised error of the loss {100 * surface.promised_error:.3g} %{also})"
     cosine = surface.notes.get("cosine")
     return {

@@ -3,6 +3,7 @@
 import json
 import re
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -52,6 +53,17 @@ def test_page_holds_the_test_data_too():
     assert [labels["accuracy"] for labels in found["labels"]] == ["training accuracy (%)", "test accuracy (%)"]
     assert found["log"] == pytest.approx([surface.loss.min(), surface.test.loss.max()])
     assert data_of(page([surface, made()]))["splits"] == ["training"]
+
+
+def test_page_holds_the_largest_eigenvalues():
+    curved = with_test(made(lambda_max=7 * made().loss), made().loss)
+    curved = replace(curved, test=replace(curved.test, lambda_max=None))
+    found = data_of(page([curved]))
+    assert found["quantities"] == ["loss", "accuracy", "lambda_max"]
+    for k in range(2):  # of the training loss, whatever data are shown
+        assert found["surfaces"][0]["values"][k]["lambda_max"] == curved.lambda_max.tolist()
+        assert found["labels"][k]["lambda_max"] == "λ_max of the training loss's Hessian"
+    assert "lambda_max" not in data_of(page([curved, made()]))["quantities"]
 
 
 def test_page_says_what_is_not_to_scale():
@@ -158,7 +170,7 @@ def test_browser_turns_switches_and_shows_the_values(browser, tmp_path):
 
 @pytest.mark.slow
 def test_browser_shows_training_and_test_data(browser, tmp_path):
-    surface = with_test(made(x=X / 1.5), 2 * made().loss)
+    surface = with_test(made(x=X / 1.5, lambda_max=7 * made().loss), 2 * made().loss)
     save_page([surface], tmp_path / "s.html", scale="linear")
     browser.open(tmp_path / "s.html")
     drawn, title = "plot.data.find(t => t.type === 'surface')", "plot.layout.scene.zaxis.title.text"
@@ -175,11 +187,18 @@ def test_browser_shows_training_and_test_data(browser, tmp_path):
     assert base["x"] / base["y"] == pytest.approx(2.0)
     choose(browser, "view", "map")
     assert browser.run("plot.data[0].z.map(row => [...row])") == surface.test.loss.tolist()
+    choose(browser, "quantity", "lambda_max")
+    assert browser.run("plot.data[0].z.map(row => [...row])") == surface.lambda_max.tolist()
+    assert browser.run("plot.data[0].colorbar.title.text") == "λ_max of the training loss's Hessian"
+    assert "λ_max: " in browser.run("plot.data[0].text[1][2]")
+    assert "λ_max" in browser.run("form.textContent")
     row = np.array([[1.0, 2.0, 4.0]])
-    save_page([with_test(line(row), 2 * row)], tmp_path / "l.html", ["m"], "linear")
+    save_page([with_test(line(row, lambda_max=3 * row), 2 * row)], tmp_path / "l.html", ["m"], "linear")
     browser.open(tmp_path / "l.html")
     assert browser.run("plot.data.map(t => [...t.y])") == [row[0].tolist(), (2 * row[0]).tolist()]
     assert browser.run("plot.data.map(t => t.name + ' ' + t.line.dash)") == ["m, training solid", "m, test dash"]
+    choose(browser, "quantity", "lambda_max")
+    assert browser.run("plot.data.map(t => [...t.y])") == (3 * row).tolist()
     assert browser.errors == []
 
 

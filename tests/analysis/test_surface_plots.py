@@ -10,6 +10,7 @@ from mpl_toolkits.mplot3d.art3d import Poly3DCollection
 from analysis.line_plots import barrier, plot_lines
 from analysis.marks import Mark
 from analysis.surface import Surface
+from analysis.surface_figures import draw
 from analysis.surface_plots import Scale, plot_surface, plot_surfaces, plot_three
 from analysis.surface_reliefs import plot_reliefs, plot_superimposed
 from landscape import FedscapeError
@@ -176,6 +177,34 @@ def test_test_data_have_a_row_of_their_own_on_the_same_scale():
 
 
 @pytest.mark.filterwarnings("error")
+def test_largest_eigenvalues_have_a_panel_where_they_were_measured():
+    curved = made(lambda_max=10 * X[None] + Y[:, None])
+    figure = plot_surface(curved, "heatmap", "linear")
+    assert [ax.get_title() for ax in figure.axes[:3]] == ["loss", "accuracy", "λ_max"]
+    np.testing.assert_array_equal(figure.axes[2].collections[0].get_array(), curved.lambda_max)
+    assert figure.axes[-1].get_ylabel() == "λ_max of the training loss's Hessian"
+    tested = with_test(curved, 3 * made().loss)
+    tested = replace(tested, test=replace(tested.test, lambda_max=None))
+    assert [ax.get_title() for ax in plot_surface(tested).axes[:4]] == [
+        "training loss", "training accuracy", "test loss", "test accuracy",
+    ]  # fmt: skip
+    for pair in ([tested, tested], [curved, curved]):
+        alone = draw(pair, ["a", "b"], "heatmap", quantity="lambda_max")
+        np.testing.assert_array_equal(alone.axes[1].collections[0].get_array(), curved.lambda_max)
+        assert len(alone.axes) == 3
+        assert draw(pair, ["a", "b"], "relief", quantity="lambda_max").axes[0].get_title().startswith("a")
+        assert draw(pair, ["a", "b"], "superimposed", quantity="lambda_max").axes[0].get_title().startswith("a on b")
+    values = np.array([4.0, 1.0, 9.0])
+    along = with_test(line(np.ones(3), lambda_max=values[None]), np.ones((1, 3)))
+    along = replace(along, test=replace(along.test, lambda_max=None))
+    (curve,) = (one for one in plot_lines([along]).axes[2].lines if one.get_linestyle() == "-")
+    np.testing.assert_array_equal(curve.get_ydata(), values)
+    assert len(draw([along], quantity="lambda_max").axes) == 1
+    with pytest.raises(FedscapeError, match=r"λ_max was not measured.*--lambda-max"):
+        draw([made()], quantity="lambda_max")
+
+
+@pytest.mark.filterwarnings("error")
 def test_reliefs_show_the_test_data_too():
     train = with_test(made(), 3 * made().loss)
 
@@ -212,10 +241,10 @@ def test_test_data_of_a_line_are_dashed():
 
 
 def test_axes_that_are_not_to_scale_are_told():
-    for draw in (plot_surface, lambda surface: plot_reliefs([surface]), Surface.plot):
+    for one in (plot_surface, lambda surface: plot_reliefs([surface]), Surface.plot):
         for stretch, told in ((0.8, False), (0.9, True)):
             surface = made(x=np.linspace(0, 3 * stretch, 7), kind="three")
-            assert ("axes not to the same scale" in draw(surface).get_supxlabel().replace("\n", " ")) is told
+            assert ("axes not to the same scale" in one(surface).get_supxlabel().replace("\n", " ")) is told
     to_scale, not_to_scale = (plot_surface(made(x=x)).axes[0] for x in (X / 1.5, X))
     assert (to_scale.get_aspect(), not_to_scale.get_aspect()) == (1.0, "auto")
     box = plot_reliefs([made(x=X / 1.5)], quantity="loss").axes[0]._box_aspect
