@@ -195,7 +195,7 @@ def measure_surface(
         lambda_max=lambda_max,
         bf16=bf16,
     )
-    processes = workers_for(landscape.device, workers)
+    processes = workers_for(landscape.device, workers, gradients=lambda_max)
     x, y = where.grid(grid, span)
     added = [str(landscape.penalty)] if landscape.penalty is not None else []
     added += [f"{weight_decay:g} ‖w‖²/2"] if weight_decay else []

@@ -47,21 +47,30 @@ class Measuring(Protocol):
         ...
 
 
-def workers_for(device: torch.device, wanted: int | None = None) -> int:
+def workers_for(device: torch.device, wanted: int | None = None, *, gradients: bool = False) -> int:
     """How many processes measure: as many as PyTorch has threads, unless told; one on a GPU and on a rank.
+
+    With ``gradients`` there is one on any machine with a GPU, whatever the device: PyTorch's autograd, once used, has
+    threads for the GPU there, which a forked process lacks.
 
     Raises:
         FedscapeError: fewer than one, several on a GPU or under ``torchrun``, or on a system that cannot fork.
     """
     alone = device.type == "cuda" or rank_and_world()[1] > 1
+    threads = gradients and torch.cuda.is_available()
     if wanted is None:
-        return 1 if alone or not _can_fork() else torch.get_num_threads()
+        return 1 if alone or threads or not _can_fork() else torch.get_num_threads()
     if wanted < 1:
         raise FedscapeError(f"{wanted} workers are asked for: give 1 or more")
     if wanted > 1 and alone:
         raise FedscapeError(
             f"{wanted} workers are asked for: on a GPU, and under torchrun, each process measures by itself; "
             "start as many processes as there are GPUs with torchrun"
+        )
+    if wanted > 1 and threads:
+        raise FedscapeError(
+            f"{wanted} workers are asked for: forked processes cannot measure λ_max on a machine with a GPU, leave out "
+            "--workers"
         )
     if wanted > 1 and not _can_fork():
         raise FedscapeError(

@@ -76,6 +76,8 @@ class Settings:
     """measure every point too, which tells the adaptive surface's true error"""
     device: str = "auto"
     """auto, cpu or cuda"""
+    folder: Path | None = None
+    """keep the model and the exact surface there, which a second run then has"""
     json: Path | None = None
     """write the figures there"""
 
@@ -111,7 +113,8 @@ class LoaderLoop:
         self.directions = [
             [part.view_as(w) for part, w in zip(d.to(device).split(sizes), self.weights, strict=True)] for d in plane
         ]
-        self.loader = DataLoader(OneByOne(data), batch_size=128, num_workers=2)
+        # As by default on Linux, but not in a process that was spawned: to spawn workers would take seconds.
+        self.loader = DataLoader(OneByOne(data), batch_size=128, num_workers=2, multiprocessing_context="fork")
         if peer is not None:
             sys.path.insert(0, str(peer))
             sys.modules["model_loader"] = types.ModuleType("model_loader")  # of their own nets; it wants torchvision
@@ -145,9 +148,9 @@ def begin(settings: Settings, checkpoint: Path, device: str) -> None:
     threads = torch.get_num_threads()
     function = Landscape.from_checkpoint(checkpoint, samples=settings.samples, device="cpu", data_dir=settings.data_dir)
     first, second = random_plane(function, settings.seed).directions
-    module = Checkpoint.load(checkpoint).build_model()
     for name, peer in (("loader loop", None), ("tomgoldstein", settings.peer)):
         if name == "loader loop" or peer is not None:
+            module = Checkpoint.load(checkpoint).build_model()
             _loops[name] = LoaderLoop(module, function.data, (first, second), device, peer)
             seconds = {}
             for _threads[name] in (1, threads):
@@ -189,13 +192,14 @@ def ours(settings: Settings, checkpoint: Path, points: int, **options: Any) -> S
     return measure_surface(checkpoint, points, settings.span, settings.seed, samples=settings.samples, **options)
 
 
-def rates(settings: Settings, checkpoint: Path, pool: ProcessPoolExecutor, names: list[str]) -> dict[str, Any]:
+def rates(
+    settings: Settings, checkpoint: Path, pool: ProcessPoolExecutor, names: list[str], exact: Surface | None
+) -> dict[str, Any]:
     """Points per second, medians of alternating rounds, and how far the peers' values are from ours."""
     line = uniform(settings.points, settings.span)
     chosen = numpy_generator(0, "places").choice(settings.points, (settings.repeats, settings.peer_points, 2))
     seconds: dict[str, list[float]] = {}
     apart = dict.fromkeys(names, 0.0)
-    exact = Surface.load(checkpoint.parent / "benchmark-exact.h5") if settings.exact else None
     for places in chosen:
         for name in names:
             values, spent = pool.submit(measure_there, name, [(line[i], line[j]) for j, i in places]).result()
@@ -218,13 +222,9 @@ def rates(settings: Settings, checkpoint: Path, pool: ProcessPoolExecutor, names
 
 def main(settings: Settings) -> None:
     """Measure, print, write."""
-    folder = Path(tempfile.mkdtemp(prefix="fedscape-benchmark-"))
-    given = settings.checkpoint
-    checkpoint = folder / "ckpt.pt"
-    if given is None:
-        checkpoint = trained(settings, folder)
-    else:
-        checkpoint.symlink_to(given.resolve())
+    folder = settings.folder or Path(tempfile.mkdtemp(prefix="fedscape-benchmark-"))
+    folder.mkdir(parents=True, exist_ok=True)
+    checkpoint = settings.checkpoint or trained(settings, folder)
     device = "cuda" if settings.device != "cpu" and torch.cuda.is_available() else "cpu"
     names = ["loader loop", *(["tomgoldstein"] if settings.peer else [])]
     figures: dict[str, Any] = {"samples": settings.samples, "points": settings.points, "device": device}
@@ -235,11 +235,10 @@ def main(settings: Settings) -> None:
     with ProcessPoolExecutor(1, context, begin, (settings, checkpoint, device)) as pool:
         pool.submit(os.getpid).result()
         keep_freed_memory()  # as our commands do
-        store = checkpoint.parent / "benchmark-exact.h5"
         if settings.exact:
-            exact = ours(settings, checkpoint, settings.points, exact=True, store=store)
+            exact = ours(settings, checkpoint, settings.points, exact=True, store=folder / "exact.h5", progress=True)
             figures["exact seconds"] = exact.seconds
-        figures["rates"] = rates(settings, checkpoint, pool, names)
+        figures["rates"] = rates(settings, checkpoint, pool, names, exact if settings.exact else None)
     adaptive = ours(settings, checkpoint, settings.points)
     assert adaptive.computed is not None
     figures["adaptive"] = {

@@ -124,6 +124,12 @@ def test_number_of_processes(monkeypatch):
     for device, wanted, sentence in ((CPU, 0, "give 1 or more"), (torch.device("cuda"), 2, "with torchrun")):
         with pytest.raises(FedscapeError, match=sentence):
             workers_for(device, wanted)
+    with monkeypatch.context() as patch:
+        patch.setattr(torch.cuda, "is_available", lambda: True)
+        assert workers_for(CPU, 3) == 3
+        assert workers_for(CPU, gradients=True) == 1
+        with pytest.raises(FedscapeError, match="cannot measure λ_max on a machine with a GPU"):
+            workers_for(CPU, 3, gradients=True)
     monkeypatch.setattr(analysis.workers.sys, "platform", "darwin")
     assert workers_for(CPU) == 1
     with pytest.raises(FedscapeError, match=r"cannot fork.*torchrun"):
