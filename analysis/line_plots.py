@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, NullFormatter
 
 from analysis.spectrum_plots import COLOURS, DASHES, MARKERS
-from analysis.surface_plots import Scale, ScaleKind, quantities_of
+from analysis.surface_plots import quantities_of
 from analysis.surface_words import (
     Quantity,
     axis_labels,
@@ -29,6 +29,7 @@ from analysis.surface_words import (
     values_of,
     wrapped,
 )
+from analysis.value_scales import Scale, ScaleKind
 from landscape import FedscapeError
 
 if TYPE_CHECKING:

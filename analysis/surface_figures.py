@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Literal, get_args
 from matplotlib.figure import Figure
 
 from analysis.line_plots import plot_lines
-from analysis.surface_plots import PanelKind, ScaleKind, plot_surfaces, plot_three
+from analysis.surface_plots import PanelKind, plot_surfaces, plot_three
 from analysis.surface_reliefs import plot_reliefs, plot_superimposed
 from analysis.surface_words import Quantity, is_line
+from analysis.value_scales import ScaleKind
 from landscape import FedscapeError
 
 if TYPE_CHECKING:

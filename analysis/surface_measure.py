@@ -177,6 +177,11 @@ def measure_surface(
             landscapes[split].weights = models[0].weights(landscapes[split])
         names = _names_of_checkpoint(models[0])
     landscape = landscapes[split]
+    processes = workers_for(landscape.device, workers, gradients=lambda_max)
+    if bf16 and landscape.precision != "float32":
+        raise FedscapeError(
+            f"bfloat16 products are of float32 numbers: leave out bf16, or the dtype {landscape.precision}"
+        )
     through = rounds_of(models[0]) if plane == "pca" and len(models) == 1 else models
     if isinstance(plane, Plane):
         where = plane
@@ -195,7 +200,6 @@ def measure_surface(
         lambda_max=lambda_max,
         bf16=bf16,
     )
-    processes = workers_for(landscape.device, workers, gradients=lambda_max)
     x, y = where.grid(grid, span)
     added = [str(landscape.penalty)] if landscape.penalty is not None else []
     added += [f"{weight_decay:g} ‖w‖²/2"] if weight_decay else []
@@ -234,7 +238,7 @@ def measure_surface(
     wanted = 0.0 if exact or isinstance(where, Lines) else tolerance
     if resume:
         values.resume()
-        if values.fulfils(wanted):
+        if values.fulfils(wanted) and ("rounding" in values.notes or not measured.rounded):
             return Surface.of(values)
     leads = rank_and_world()[0] == 0
     with sole_writer(path) if path is not None and leads else nullcontext():

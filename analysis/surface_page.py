@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from analysis.surface_plots import Scale, ScaleKind, quantities_of, signs
+from analysis.surface_plots import quantities_of, signs
 from analysis.surface_words import (
     WORDS,
     axis_labels,
@@ -26,6 +26,7 @@ from analysis.surface_words import (
     title_of,
     to_scale,
 )
+from analysis.value_scales import Scale, ScaleKind
 from landscape import FedscapeError
 from landscape.files import write_text
 

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.colors import LogNorm, Normalize
 from matplotlib.figure import Figure, SubFigure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.patches import Polygon
 from matplotlib.patheffects import Normal, Stroke
-from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator
+from matplotlib.ticker import FuncFormatter
 
 from analysis.surface_words import (
     WORDS,
@@ -33,12 +32,12 @@ from analysis.surface_words import (
     values_of,
     wrapped,
 )
+from analysis.value_scales import Scale, ScaleKind
 from landscape import FedscapeError
 
 if TYPE_CHECKING:
     from analysis.surface import Surface
 
-ScaleKind = Literal["auto", "linear", "log"]
 PanelKind = Literal["contours", "heatmap"]
 
 COLOUR_MAPS: dict[Quantity, str] = {
@@ -54,66 +53,6 @@ LABEL_BOX: dict[str, Any] = {"boxstyle": "round,pad=0.15", "facecolor": "white",
 
 MOST_LABELS = 12
 """Models in one plane that still get their labels beside them."""
-
-
-@dataclass(frozen=True)
-class Scale:
-    """Levels, ticks and colour norm for the values of one panel or of several.
-
-    A logarithmic scale starts at the smallest positive value, but not eight decades below the median, and
-    spans eight decades at most; what lies beyond takes the colour of the end.
-    """
-
-    levels: np.ndarray
-    ticks: Any
-    norm: Normalize
-    extend: str = "neither"
-
-    @classmethod
-    def of(cls, values: np.ndarray, kind: ScaleKind = "auto") -> Scale | None:
-        """A scale for these values; ``auto`` is logarithmic where none is negative and they span more than a decade.
-
-        ``None`` where none of them is finite.
-
-        Raises:
-            FedscapeError: another kind, or a logarithmic one asked for where it cannot be.
-        """
-        if kind not in ("auto", "linear", "log"):
-            raise FedscapeError(f"unknown scale '{kind}': give auto, linear or log")
-        finite = values[np.isfinite(values)]
-        if not finite.size:
-            return None
-        low, high = float(finite.min()), float(finite.max())
-        if kind == "log" and (low < 0 or high <= 0):
-            raise FedscapeError(f"the values reach {low:.4g}, which no logarithmic scale has: give auto or linear")
-        floor = max(float(finite[finite > 0].min(initial=high)), 1e-8 * float(np.median(finite)))
-        flat = high - low <= 1e-9 * max(abs(high), abs(low))
-        if not flat and low >= 0 and kind != "linear" and (kind == "log" or high > 10 * floor):
-            top = min(high, 1e8 * floor)
-            extend = {(True, True): "both", (True, False): "min", (False, True): "max"}.get((low < floor, high > top))
-            return cls(np.geomspace(floor, top, 29), _log_ticks(floor, top), LogNorm(floor, top), extend or "neither")
-        if not flat:
-            levels = np.unique(np.clip(MaxNLocator(25).tick_values(low, high), low, high))
-            return cls(levels, MaxNLocator(6, steps=[1, 2, 5, 10]), Normalize(low, high))
-        levels = low + np.array([-1, 1]) * max(1e-6 * abs(low), 1e-12)
-        return cls(levels, [low], Normalize(levels[0], levels[1]))
-
-    @property
-    def logarithmic(self) -> bool:
-        """Whether it is."""
-        return isinstance(self.norm, LogNorm)
-
-    def label(self, label: str) -> str:
-        """``label``, with a word on a logarithm."""
-        return f"{label}, log scale" if self.logarithmic else label
-
-
-def _log_ticks(floor: float, top: float) -> Any:
-    """A few numbers a decade where there are few decades, round ones where there is less than one."""
-    if top < 10 * floor:
-        ticks = np.asarray(MaxNLocator(6, steps=[1, 2, 5, 10]).tick_values(floor, top))
-        return list(ticks[(ticks >= floor) & (ticks <= top)])
-    return LogLocator(subs=(1.0,) if top > 1e4 * floor else (1.0, 2.0, 5.0))
 
 
 def draw_panel(

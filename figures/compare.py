@@ -15,7 +15,8 @@ from matplotlib.ticker import LogFormatter, MaxNLocator, PercentFormatter
 from analysis import HessianReport, Surface
 from analysis.source import Source
 from analysis.spectrum_plots import COLOURS, DASHES, MARKERS, draw_densities, draw_eigenvalues
-from analysis.surface_plots import Scale, draw_colour_bar, draw_panel
+from analysis.surface_plots import draw_colour_bar, draw_panel
+from analysis.value_scales import Scale
 from figures.measurements import Cache
 from landscape import Checkpoint, Evaluation, FedscapeError
 from landscape.checkpoint import run_files

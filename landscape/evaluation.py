@@ -17,7 +17,8 @@ from landscape.devices import free_memory, reproducible_arithmetic
 from landscape.errors import FedscapeError
 from landscape.flat import FlatModule
 from landscape.folding import fold_batchnorm
-from landscape.samples import Loss, MicroBatches, Samples, sample_losses
+from landscape.sample_losses import sample_losses
+from landscape.samples import Loss, MicroBatches, Samples
 from landscape.soundness import require_mean
 from landscape.tasks import Task, confusion, mean_iou, pixel_accuracy
 

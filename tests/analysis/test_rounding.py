@@ -5,10 +5,11 @@ import pytest
 import torch
 from torch import nn
 
+import analysis.surface_measure
 from analysis.marks import Mark
 from analysis.rounding import rounding
 from analysis.store import SurfaceStore
-from analysis.surface import main, measure_surface
+from analysis.surface import Surface, main, measure_surface
 from landscape import FedscapeError, Landscape
 from landscape.command import run
 from tests.analysis.test_store import provenance, save_checkpoint
@@ -76,6 +77,23 @@ def test_bfloat16_is_told_with_its_deviation(tmp_path, capsys):
     assert worst < 0.02
     with pytest.raises(FedscapeError, match=r"dtype \(bf16 there, float32 here\)"):
         measure_surface(checkpoint, points=5, samples=100, store=out)
+
+
+def test_rounding_that_was_interrupted_is_made_up_for(tmp_path, monkeypatch):
+    checkpoint, out = save_checkpoint(tmp_path / "ckpt.pt"), tmp_path / "s.h5"
+    options = {"points": 3, "samples": 100, "store": out, "bf16": True}
+
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(analysis.surface_measure, "rounding", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            measure_surface(checkpoint, **options)
+    assert "rounding" not in Surface.load(out).notes
+    first = measure_surface(checkpoint, **options)
+    assert "rounding: " in "".join(f"{name}: " for name in first.facts())
+    assert Surface.load(out).notes["rounding"] == first.notes["rounding"]
 
 
 def test_only_float32_is_rounded_to_bfloat16(tmp_path):

@@ -11,8 +11,9 @@ from analysis.line_plots import barrier, plot_lines
 from analysis.marks import Mark
 from analysis.surface import Surface
 from analysis.surface_figures import draw
-from analysis.surface_plots import Scale, plot_surface, plot_surfaces, plot_three
+from analysis.surface_plots import plot_surface, plot_surfaces, plot_three
 from analysis.surface_reliefs import plot_reliefs, plot_superimposed
+from analysis.value_scales import Scale
 from landscape import FedscapeError
 from tests.analysis.test_store import provenance
 

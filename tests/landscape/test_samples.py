@@ -9,7 +9,7 @@ from torch.nn import functional as F
 
 import landscape.samples
 from landscape import FedscapeError, Landscape, Samples, build_model, load_dataset
-from landscape.samples import sample_losses
+from landscape.sample_losses import sample_losses
 
 IMAGES = torch.arange(5 * 2 * 3 * 3, dtype=torch.uint8).view(5, 2, 3, 3)
 MEAN, STD = torch.tensor([10.0, 40.0]).view(2, 1, 1).double(), torch.tensor([2.0, 4.0]).view(2, 1, 1).double()
