@@ -11,6 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, NullFormatter
 
+from analysis.planes import EIGENVECTORS
 from analysis.spectrum_plots import COLOURS, DASHES, MARKERS
 from analysis.surface_plots import quantities_of
 from analysis.surface_words import (
@@ -79,7 +80,8 @@ def plot_lines(
         surfaces: of one loss and one split, each row a line; where all have test data, these are dashed curves beside
             the solid ones.
         labels: one for each; all lines of one label are one curve, their mean, in a band from the smallest to
-            the largest.  A curve of one line with standard errors has a band of two of them.
+            the largest, but for lines along eigenvectors, which are a curve each.  A curve of one line with
+            standard errors has a band of two of them.
         scale: of the loss.
         quantities: of ``loss``, ``accuracy``, ``error``, ``lambda_max``; what there is unless given.
 
@@ -93,7 +95,10 @@ def plot_lines(
     names = line_labels(surfaces) if labels is None else labels
     curves: dict[str, list[Surface]] = {}
     for name, surface in zip(names, surfaces, strict=True):
-        curves.setdefault(name, []).append(surface)
+        if surface.provenance.normalisation == EIGENVECTORS:  # which are no sample of directions to have a mean of
+            curves |= {f"{name}, eigenvector {k + 1}": [surface.row(k)] for k in range(len(surface.y))}
+        else:
+            curves.setdefault(name, []).append(surface)
     for name, several in curves.items():
         if any(not np.array_equal(s.x, several[0].x) for s in several):
             raise FedscapeError(f"the lines called '{name}' have different points: give them different labels")

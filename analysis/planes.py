@@ -224,6 +224,17 @@ def plane_along(landscape: Landscape, directions: Directions) -> Plane:
     return Plane(w, directions.vectors.to(w), directions.recipe, directions.seed, kind, directions.labels)
 
 
+def profiles_along(landscape: Landscape, directions: Directions) -> Lines:
+    """Lines through ``landscape.weights`` along directions that were kept, such as a plane's or eigenvectors.
+
+    Raises:
+        FedscapeError: the weights are not finite.
+    """
+    w = _finite(landscape.weights)
+    labels = (directions.labels[0].partition(" (λ")[0].replace(" 1", ""), "direction's number")
+    return Lines(w, directions.vectors.to(w), directions.recipe, directions.seed, "profile", labels)
+
+
 def three_plane(models: Sequence[Tensor], labels: Sequence[str]) -> Plane:
     """The plane through three models (Garipov et al., NeurIPS 2018, appendix A.1), at distances in parameter space.
 

@@ -65,7 +65,8 @@ class Command:
     as_drawn: bool = False
     """do not orthogonalise random directions"""
     directions: Annotated[Path | None, option("FILE", "none")] = None
-    """directions to share: used if the file is there, else written to it"""
+    """directions to share: used if the file is there, else written to it; a line along the eigenvectors of a plane:
+    --plane line --directions surface.directions.pt"""
     test: bool = False
     """measure the test data too, in the same pass, and draw them beside the training data"""
     weight_decay: Annotated[float, option("C", "0")] = 0.0

@@ -26,6 +26,7 @@ from analysis.planes import (
     pca_plane,
     plane_along,
     profiles,
+    profiles_along,
     random_plane,
     three_plane,
 )
@@ -108,8 +109,8 @@ def measure_surface(
             directions; or a plane of your own.
         others: the models beside the subject.
         normalisation, biases, orthogonal: of random directions (:func:`analysis.directions.random_directions`).
-        directions: a file of two directions for a plane around one model: used where it is there, made where it is
-            not.  Directions of the Hessian are kept beside the store (``.directions.pt``) unless given.
+        directions: a file of directions for a plane around one model, or for lines through it: used where it is there,
+            made where it is not.  Those of the Hessian are kept beside the store (``.directions.pt``) unless given.
         seeds: how many random directions a line without other models has, each a row.
         test: measure the test data too, in the same pass.
         weight_decay: c; (c/2)‖w‖² is added to the loss.
@@ -325,7 +326,7 @@ def _plane(
     if counts[kind] and count not in counts[kind]:
         wanted = " or ".join(map(str, counts[kind]))
         raise FedscapeError(f"{count} checkpoints are given: the plane '{kind}' goes through {wanted}")
-    if kind in ("three", "pca", "line") and directions is not None:
+    if directions is not None and (kind in ("three", "pca") or (kind == "line" and count == 2)):
         raise FedscapeError(f"the plane '{kind}' has the directions of its models: leave out the file of directions")
     if kind == "pca" and not models:
         raise FedscapeError("the plane 'pca' is of a run's models: give checkpoints")
@@ -334,16 +335,19 @@ def _plane(
         return three_plane(weights, labels)
     if kind == "pca":
         return pca_plane(weights, [f"round {m.checkpoint.round}" for m in models])
-    if kind == "line":
-        return line_between(weights, labels) if count == 2 else profiles(landscape, seed, seeds, **how)
+    if kind == "line" and count == 2:
+        return line_between(weights, labels)
     own = directions is None
     if own and kind == "hessian" and store is not None:
         directions = Path(store).with_suffix(".directions.pt")
     if directions is not None and os.path.exists(directions):
         kept = Directions.load(directions, landscape.space)
         if not own or kept.source == landscape.digest():
-            return plane_along(landscape, kept)
-    if kind == "random":
+            return profiles_along(landscape, kept) if kind == "line" else plane_along(landscape, kept)
+    plane: Plane
+    if kind == "line":
+        plane = profiles(landscape, seed, seeds, **how)
+    elif kind == "random":
         plane = random_plane(landscape, seed, orthogonal=orthogonal, **how)
     else:
         with Progress("Hessian", unit="HVPs", enabled=progress) as bar:

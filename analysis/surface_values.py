@@ -119,6 +119,26 @@ class Surface:
             test=cls.of(store, test=True) if p.test else None,
         )
 
+    def row(self, k: int) -> Surface:
+        """One of the lines of a profile."""
+
+        def cut(array: np.ndarray | None) -> np.ndarray | None:
+            return None if array is None else array[k : k + 1]
+
+        return replace(
+            self,
+            y=self.y[k : k + 1],
+            loss=self.loss[k : k + 1],
+            accuracy=cut(self.accuracy),
+            measured=self.measured[k : k + 1],
+            computed=cut(self.computed),
+            loss_stderr=cut(self.loss_stderr),
+            accuracy_stderr=cut(self.accuracy_stderr),
+            error=cut(self.error),
+            lambda_max=cut(self.lambda_max),
+            test=None if self.test is None else self.test.row(k),
+        )
+
     def __repr__(self) -> str:
         p = self.provenance
         where = f"±{p.span:g} around" if self.kind in ("random", "hessian", "profile") else f"{self.kind} plane of"

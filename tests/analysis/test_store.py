@@ -175,15 +175,16 @@ def test_finished_file_is_only_read(tmp_path, checkpoint, evaluations):
 
 def test_interrupted_measurement_goes_on_where_it_was(tmp_path, checkpoint, evaluations):
     path = tmp_path / "s.h5"
-    whole = measure_surface(checkpoint, points=5, samples=100)
+    options = {"points": 5, "samples": 100, "batch_size": 64}
+    whole = measure_surface(checkpoint, **options)
     with pytest.MonkeyPatch.context() as patch:
         stop_after(7, patch)
         with pytest.raises(KeyboardInterrupt):
-            measure_surface(checkpoint, points=5, samples=100, store=path)
+            measure_surface(checkpoint, **options, store=path)
     part = Surface.load(path)
     assert part.measured.sum() == 7
     del evaluations[:]
-    assert_same(measure_surface(checkpoint, points=5, samples=100, store=path), whole)
+    assert_same(measure_surface(checkpoint, **options, store=path), whole)
     assert len(evaluations) == 18
 
 

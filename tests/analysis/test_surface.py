@@ -46,7 +46,7 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def small(checkpoint) -> Surface:
-    return measure_surface(checkpoint, points=5, samples=100)
+    return measure_surface(checkpoint, points=5, samples=100, batch_size=256)
 
 
 @pytest.mark.parametrize("points", [2, 5, 8])
@@ -74,7 +74,7 @@ def test_centre_is_the_loss_at_the_checkpoint(checkpoint, small):
 
 
 def test_path_checkpoint_and_landscape_give_one_surface(checkpoint, small):
-    loaded = measure_surface(Checkpoint.load(checkpoint), points=5, samples=100)
+    loaded = measure_surface(Checkpoint.load(checkpoint), points=5, samples=100, batch_size=256)
     own = measure_surface(Landscape.from_checkpoint(checkpoint, samples=100), points=5)
     np.testing.assert_array_equal(loaded.loss, small.loss)
     np.testing.assert_array_equal(own.loss, small.loss)

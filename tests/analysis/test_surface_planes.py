@@ -12,6 +12,7 @@ import pytest
 import torch
 
 from analysis.directions import Directions
+from analysis.line_plots import plot_lines
 from analysis.surface import Surface, main, measure_surface
 from landscape import Checkpoint, FedscapeError, Landscape
 from landscape.activations import MAN
@@ -21,7 +22,8 @@ from tests.analysis.test_store import REPOSITORY, assert_same, evaluations, save
 
 __all__ = ["evaluations"]
 
-CHEAP = {"samples": 60, "points": 5}
+CHEAP = {"samples": 60, "points": 5, "batch_size": 256}
+"""With a size of micro-batches that is not chosen by the clock: values are the same to the last bit."""
 
 
 @pytest.fixture(scope="module")
@@ -149,6 +151,30 @@ def test_hessian_plane_is_found_once_and_kept_beside_the_store(three, tmp_path, 
         measure_surface(three[0], points=5, samples=61, plane="hessian", store=path)
 
 
+def test_lines_along_kept_directions(three, tmp_path, capsys):
+    """Along the Hessian's eigenvectors, or the same random directions through another model."""
+    out, kept = tmp_path / "h.h5", tmp_path / "h.directions.pt"
+    plane = measure_surface(three[0], 5, 0.1, samples=60, plane="hessian", store=out, exact=True)
+    function = Landscape.from_checkpoint(three[0], samples=60)
+    vectors = Directions.load(kept, function.space).vectors
+    arguments = ["--plane", "line", "--points", 5, "--span", 0.1, "--samples", 60, "--quiet"]
+    line, picture = tmp_path / "l.h5", tmp_path / "l.png"
+    assert command(three[0], *arguments, "--directions", kept, "--out", line, "--plot", picture) == 0
+    along = Surface.load(line)
+    assert (along.kind, along.axis_labels[0]) == ("profile", "distance along eigenvector")
+    for k, profile in enumerate((plane.loss[2], plane.loss[:, 2])):
+        np.testing.assert_allclose(along.loss[k], profile, rtol=1e-6)
+        assert along.loss[k, 4] == pytest.approx(function.value(function.weights + 0.1 * vectors[k]), rel=1e-6)
+    legend = [text.get_text() for text in plot_lines([along]).axes[0].get_legend().get_texts()]
+    assert [text.partition(", ")[2] for text in legend] == ["eigenvector 1", "eigenvector 2"]
+    shared = tmp_path / "d.pt"
+    first, second = (
+        measure_surface(path, 3, samples=60, plane="line", seeds=3, directions=shared) for path in three[:2]
+    )
+    assert first.notes["directions"] == second.notes["directions"]
+    assert first.loss.shape == second.loss.shape == (3, 3)
+
+
 def test_checkpoints_share_directions_through_a_file(three, tmp_path, capsys):
     shared, out = tmp_path / "d.pt", tmp_path / "s.h5"
     arguments = ["--points", 3, "--samples", 60, "--directions", shared, "--out", out, "--quiet"]
@@ -197,7 +223,7 @@ def test_a_tighter_tolerance_goes_on_and_a_looser_one_only_reads(three, tmp_path
 
 @pytest.mark.parametrize("stop", [5, 40, 50])
 def test_an_adaptive_measurement_that_was_stopped_ends_as_one_that_was_not(three, tmp_path, evaluations, stop):
-    options = {"samples": 60, "points": 31, "span": 0.5, "tolerance": 0.02}
+    options = {"samples": 60, "points": 31, "span": 0.5, "tolerance": 0.02, "batch_size": 32}
     whole = measure_surface(three[0], **options)
     del evaluations[:]
     with pytest.MonkeyPatch.context() as patch:
