@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
 import time
 from collections.abc import Sequence
 from contextlib import nullcontext
@@ -14,22 +13,11 @@ import numpy as np
 import torch
 
 from analysis.adaptive import fill
-from analysis.directions import FILTER, Directions
+from analysis.directions import FILTER
 from analysis.marks import Mark
-from analysis.models import Model, labels_of, rounds_of
-from analysis.planes import (
-    MARGIN,
-    Lines,
-    Plane,
-    hessian_plane,
-    line_between,
-    pca_plane,
-    plane_along,
-    profiles,
-    profiles_along,
-    random_plane,
-    three_plane,
-)
+from analysis.models import Model, rounds_of
+from analysis.plane_choice import PlaneKind, plane_of
+from analysis.planes import MARGIN, Lines, Plane
 from analysis.points import BatchNorm, Points
 from analysis.rounding import rounding
 from analysis.store import MAX_POINTS, Provenance, SurfaceStore, client_ranges
@@ -42,8 +30,6 @@ from landscape.digests import tensor_digest
 from landscape.distributed import apart, rank_and_world, sum_over_ranks
 from landscape.lock import sole_writer
 from landscape.progress import Progress
-
-PlaneKind = Literal["random", "hessian", "three", "pca", "line"]
 
 
 def measure_surface(
@@ -190,7 +176,7 @@ def measure_surface(
             raise FedscapeError("a plane of your own has its models and directions: leave out others and directions")
     else:
         how = {"normalisation": normalisation, "biases": biases}
-        where = _plane(plane, landscape, through, seed, seeds, orthogonal, how, directions, store, progress)
+        where = plane_of(plane, landscape, through, seed, seeds, orthogonal, how, directions, store, progress)
     spanned = where.kind in ("three", "line") and len(models) == len(where.marks)
     measured = Points(
         landscapes,
@@ -304,57 +290,6 @@ def _measure(
         with apart():
             store.notes["rounding"] = rounding(points.full(), store, marks)
         store.save()
-
-
-def _plane(
-    kind: PlaneKind,
-    landscape: Landscape,
-    models: list[Model],
-    seed: int,
-    seeds: int,
-    orthogonal: bool,
-    how: dict[str, Any],
-    directions: str | Path | None,
-    store: str | Path | None,
-    progress: bool,
-) -> Plane:
-    """The plane of a kind through the models; directions that are made are kept where a file is named."""
-    counts = {"random": (1,), "hessian": (1,), "three": (3,), "line": (1, 2), "pca": ()}
-    if kind not in counts:
-        raise FedscapeError(f"unknown plane '{kind}': give {', '.join(counts)}")
-    count = max(len(models), 1)
-    if counts[kind] and count not in counts[kind]:
-        wanted = " or ".join(map(str, counts[kind]))
-        raise FedscapeError(f"{count} checkpoints are given: the plane '{kind}' goes through {wanted}")
-    if directions is not None and (kind in ("three", "pca") or (kind == "line" and count == 2)):
-        raise FedscapeError(f"the plane '{kind}' has the directions of its models: leave out the file of directions")
-    if kind == "pca" and not models:
-        raise FedscapeError("the plane 'pca' is of a run's models: give checkpoints")
-    weights, labels = [m.weights(landscape) for m in models], labels_of(models)
-    if kind == "three":
-        return three_plane(weights, labels)
-    if kind == "pca":
-        return pca_plane(weights, [f"round {m.checkpoint.round}" for m in models])
-    if kind == "line" and count == 2:
-        return line_between(weights, labels)
-    own = directions is None
-    if own and kind == "hessian" and store is not None:
-        directions = Path(store).with_suffix(".directions.pt")
-    if directions is not None and os.path.exists(directions):
-        kept = Directions.load(directions, landscape.space)
-        if not own or kept.source == landscape.digest():
-            return profiles_along(landscape, kept) if kind == "line" else plane_along(landscape, kept)
-    plane: Plane
-    if kind == "line":
-        plane = profiles(landscape, seed, seeds, **how)
-    elif kind == "random":
-        plane = random_plane(landscape, seed, orthogonal=orthogonal, **how)
-    else:
-        with Progress("Hessian", unit="HVPs", enabled=progress) as bar:
-            plane = hessian_plane(landscape, seed, report=lambda n, error: bar.update(n, error=error))
-    if directions is not None and rank_and_world()[0] == 0:
-        plane.kept(landscape).save(directions, landscape.space)
-    return plane
 
 
 def _described(plane: Plane) -> dict[str, Any]:

@@ -12,13 +12,14 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn.functional import cross_entropy
 
 from landscape.devices import free_memory, reproducible_arithmetic
 from landscape.errors import FedscapeError
 from landscape.flat import FlatModule
 from landscape.folding import fold_batchnorm
 from landscape.sample_losses import sample_losses
-from landscape.samples import Loss, MicroBatches, Samples
+from landscape.samples import Batches, Loss, MicroBatches, Samples
 from landscape.soundness import require_mean
 from landscape.tasks import Task, confusion, mean_iou, pixel_accuracy
 
@@ -99,15 +100,20 @@ class Evaluator:
         data = self._batches.data
         targets = data.targets if isinstance(data, Samples) and not data.targets.is_floating_point() else None
         by_pixel = targets is not None and self._task == "segmentation"
-        each = stderr and isinstance(data, Samples) and len(data) > 1
+        each, n = stderr and isinstance(data, Samples) and len(data) > 1, len(data)
+        # Then the loss is the mean of the samples' losses, whether these are asked for or not.
+        at_once = self._batches.penalty is None and self._loss is cross_entropy and _all_classes(data)
 
         def over_portion() -> Tensor:
             require_mean(self._flat, self._loss, self._batches)
             sums = torch.zeros(3 + counts, dtype=torch.float64, device=self._flat.device)
             for _, x, y, share in self._inputs():
-                loss, outputs = self._scored(x, y)
-                sums[0] += share * loss.double()
-                if each:
+                if at_once:
+                    outputs = self._outputs(x)
+                else:
+                    loss, outputs = self._scored(x, y)
+                    sums[0] += share * loss.double()
+                if at_once or each:
                     losses = sample_losses(self._loss, outputs, y).double()
                     sums[1] += losses.sum()
                     sums[2] += losses.square().sum()
@@ -124,8 +130,8 @@ class Evaluator:
             classes = self._classes() if by_pixel else 1
             counts = classes**2
             sums = self._batches.sum(over_portion)
-        n = len(data)
         loss, first, second = sums[:3].tolist()
+        loss = first / n if at_once else loss
         error = _stderr(first, second, n) if each else None
         if targets is None:
             return Evaluation(loss, None, error)
@@ -200,6 +206,10 @@ class Evaluator:
         value, outputs = self._batches.scored(self._module, loss, x, y)
         return value, outputs.float()
 
+    def _outputs(self, x: Any) -> Tensor:
+        outputs = self._batches.outputs(self._module, x)
+        return outputs.float() if self._bf16 else outputs
+
     def _inputs(self) -> Iterator[tuple[int, Any, Any, float]]:
         """The micro-batches, kept or anew."""
         self.keep()
@@ -240,6 +250,13 @@ class _Kept:
     def unchanged(self) -> bool:
         """Whether nobody has written into them."""
         return self.versions == [x._version for _, x, _, _ in self.batches]
+
+
+def _all_classes(data: Samples | Batches) -> bool:
+    """Whether every sample has one class as its target, and none is to be ignored."""
+    if not isinstance(data, Samples) or data.targets.dim() != 1 or data.targets.is_floating_point():
+        return False
+    return int(data.targets.min()) >= 0
 
 
 def _stderr(first: float, second: float, n: int) -> float:
