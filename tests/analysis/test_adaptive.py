@@ -88,6 +88,7 @@ def test_large_grid_is_looked_at_in_parts(monkeypatch):
     filled = surface.fill()
     errors = np.abs(filled.values["loss"] / surface.truth["loss"] - 1)
     assert errors.max() <= filled.promised <= 0.005
+    assert (filled.error[~surface.done] > 0).all(), "a bound of every point, looked at before or not"
     assert surface.done.sum() < 61 * 41 / 3
 
 
@@ -136,6 +137,14 @@ def test_other_quantities_are_filled_in_with_the_deviation_that_was_seen():
     assert off.max() < 2
     assert 0 < filled.spread["acc"] <= off.max() + 2
     assert filled.values["acc"].max() <= 100
+
+
+def test_other_quantities_stay_within_the_values_they_have():
+    x, _ = grid(51, 51)
+    surface = Truth(loss=hills(2), acc=np.where(x < 0.11, 100.0, 10.0))
+    filled = surface.fill()
+    assert (filled.values["acc"].min(), filled.values["acc"].max()) == (10, 100)
+    assert not surface.done.all()
 
 
 @pytest.mark.parametrize("stop", [0, 17, 36, 50, 90])

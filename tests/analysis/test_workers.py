@@ -91,7 +91,8 @@ from analysis.workers import Workers
 
 def tell(x, y):
     print(os.getpid(), flush=True)
-    time.sleep(60)
+    time.sleep(60 * x)  # the process that has the first place has nothing more to do
+    return x
 
 with Workers(Told(tell), 2).started() as crew:
     list(crew.measure([(0.0, 0.0), (1.0, 1.0)]))
@@ -115,6 +116,21 @@ def test_no_process_outlives_a_parent_that_was_killed():
     while any(alive(child) for child in children) and time.monotonic() < end:
         time.sleep(0.05)
     assert not any(alive(child) for child in children)
+
+
+def test_an_interrupt_from_the_terminal_is_told_once():
+    """It goes to all processes: those that measure leave it to their parent."""
+    script = ORPHANS.replace("with Workers", "try:\n  with Workers").replace("    list(", "      list(")
+    script += "except KeyboardInterrupt:\n  print('interrupted', file=sys.stderr)\n"
+    command = [sys.executable, "-c", script]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    with subprocess.Popen(command, cwd=REPOSITORY, start_new_session=True, **pipes) as parent:
+        for _ in range(2):
+            parent.stdout.readline()
+        time.sleep(0.5)
+        os.killpg(parent.pid, signal.SIGINT)
+        assert parent.stderr.read() == "interrupted\n"
+    assert parent.returncode == 0
 
 
 def test_number_of_processes(monkeypatch):

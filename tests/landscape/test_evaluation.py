@@ -53,6 +53,14 @@ def test_many_points_are_evaluated_as_each_of_them():
             assert getattr(fast, name) == pytest.approx(getattr(plain, name), rel=1e-11)
 
 
+def test_targets_that_are_ignored_take_no_part_in_the_mean():
+    net = nn.Linear(6, 3).double()
+    x, y = torch.randn(8, 6, dtype=torch.float64), torch.tensor([0, 1, 2, -100, 0, 1, 2, -100])
+    function = Landscape(net, (x, y), device="cpu")
+    assert function.value() == pytest.approx(cross_entropy(net(x), y).item(), rel=1e-12)
+    assert function.value() != pytest.approx(cross_entropy(net(x), y, reduction="none").mean().item(), rel=1e-3)
+
+
 def test_inputs_are_prepared_once(monkeypatch):
     function, prepared = convolutions(), []
     original = Samples.prepare
