@@ -88,7 +88,8 @@ def measure_surface(
             read.  A measurement that was killed goes on with the micro-batch size it had, and ends with the values of
             one that never was, bit for bit on one CPU.
         split, samples, clients, device, dtype, data_dir, model, data, batch_size, stream: as in
-            :meth:`landscape.Landscape.from_checkpoint`; but the micro-batch size is the fastest found unless given.
+            :meth:`landscape.Landscape.from_checkpoint`; but the micro-batch size is the fastest found unless given, so
+            that two measurements of one surface differ by rounding, 1e-7 of a loss in float32.
         plane: ``random`` directions; ``hessian``, its leading eigenvectors; ``three``, through the subject and two
             others; ``pca``, the principal components of the subject's run (``rounds/*.pt``) or of the subject and the
             others in order; ``line``, from the subject to another model, or where there is none along random

@@ -16,7 +16,7 @@ const GRID = "#8C2D04";
 
 const safe = text => String(text).replace(/&/g, "&amp;").replace(/</g, "&lt;").replace(/>/g, "&gt;");
 // Titles of axes in space are short lines, or they run into each other and out of the picture.
-const folded = text => text.length > 24 ? safe(text).replace(" (", "<br>(") : safe(text);
+const folded = text => text.length > 24 ? safe(text).replace(" (", "<br>(").replace(" of the ", " of the<br>") : safe(text);
 const number = v => v === null ? "not finite" : String(Number(v.toPrecision(6)));
 
 function choice(name, title, options, chosen) {
@@ -46,7 +46,7 @@ function controls() {
       [["solid", "solid"], ["grid", "grid"], ["off", "off"]], i === 0 ? "solid" : i === 1 ? "grid" : "off"));
   if (!flat) {
     const label = document.createElement("label"), input = document.createElement("input");
-    Object.assign(input, {type: "range", name: "turn", min: 0, max: 360, step: 1, value: 305});
+    Object.assign(input, {type: "range", name: "turn", min: 0, max: 360, step: 1, value: Math.round(degrees())});
     label.append("turn ", input);
     form.append(label);
     input.addEventListener("input", turn);
@@ -55,13 +55,14 @@ function controls() {
   form.addEventListener("submit", event => event.preventDefault());
 }
 
-function eye() {
-  const angle = value("turn") * Math.PI / 180;
-  return {x: 2.2 * Math.cos(angle), y: 2.2 * Math.sin(angle), z: 1.35};
-}
+// As a drag or the slider left it; the first view is from the front, a little to the side.
+let camera = {eye: {x: 1.26, y: -1.8, z: 1.35}, center: {x: 0, y: 0, z: -.15}};
+const degrees = () => (Math.atan2(camera.eye.y, camera.eye.x) * 180 / Math.PI + 360) % 360;
 
 function turn() {
-  if (plot.layout.scene) Plotly.relayout(plot, {"scene.camera.eye": eye()});
+  const angle = value("turn") * Math.PI / 180, far = Math.hypot(camera.eye.x, camera.eye.y);
+  camera = {...camera, eye: {x: far * Math.cos(angle), y: far * Math.sin(angle), z: camera.eye.z}};
+  if (plot.layout.scene) Plotly.relayout(plot, {"scene.camera": camera});
 }
 
 // What is drawn of a value: within the scale, its decimal logarithm where that is asked for.
@@ -170,7 +171,7 @@ function relief(quantity, scale) {
   const titled = words => ({title: {text: folded(words), font: {size: 12}}, zeroline: false});
   const [across, up] = data.surfaces[0].axes;
   return [traces, {scene: {xaxis: titled(across), yaxis: titled(up), zaxis: {...titled(scale.words), range: [scale.low, scale.high], ...scale.ticks},
-    aspectmode: "manual", aspectratio: proportions(), camera: {eye: eye(), center: {x: 0, y: 0, z: -.15}},
+    aspectmode: "manual", aspectratio: proportions(), camera,
     annotations, uirevision: "camera"}}];
 }
 
@@ -235,3 +236,9 @@ function draw() {
 
 controls();
 draw();
+// A drag turns the slider too, so that the next touch of it does not jump.
+plot.on("plotly_relayout", change => {
+  if (!change["scene.camera"]) return;
+  camera = change["scene.camera"];
+  form.elements.turn.value = Math.round(degrees());
+});

@@ -145,6 +145,9 @@ def test_browser_turns_switches_and_shows_the_values(browser, tmp_path):
     browser.wait(f"Math.abs({eye}.x - {before['x']}) > 0.1")
     turned = browser.run("plot._fullLayout.scene.camera.eye")  # as Plotly keeps it, a last bit of the way behind
     assert abs(turned["x"] - before["x"]) > 0.1
+    angle = np.degrees(np.arctan2(turned["y"], turned["x"])) % 360
+    browser.wait(f"Math.abs(form.elements.turn.value - {angle}) < 2")
+    assert abs(angle - 305) > 5, "the drag has turned it"
 
     choose(browser, "scale", "log")
     np.testing.assert_allclose(browser.run(f"{drawn}.z.map(row => [...row])"), np.log10(surface.loss), rtol=1e-12)
