@@ -20,6 +20,9 @@ from landscape.randomness import numpy_generator
 Measure = Callable[[list[tuple[int, int]], float | None], None]
 """Measures the points (row, column) that are not measured yet; told the largest relative error expected by now."""
 
+Interpolant = Callable[[np.ndarray], np.ndarray]
+"""Values at points (row, column), [k, 2] -> [k, quantities]."""
+
 FIRST_LINES = 6
 """Along each axis, of the lattice to begin with."""
 _LEAST_POINTS = 225
@@ -116,14 +119,15 @@ class _Filling:
         self._ask((j, i) for j in rows for i in columns)
         while self._asked.sum() <= _FULL * self._asked.size:
             known, left = self._asked.copy(), np.argwhere(~self._asked)
+            fine, rough = self._logarithms("quintic"), self._logarithms("cubic")
             some = self._draw("candidates", left, _CANDIDATES)
-            expected = self._estimate(known, some)
+            expected = self._estimate(fine, rough, some)
             if len(some) < len(left) and expected.max() <= self.tolerance:
-                some, expected = left, self._estimate(known, left)
+                some, expected = left, self._estimate(fine, rough, left)
             self._expected = float(expected.max())
             ends = self._expected <= self.tolerance
             drawn = self._draw("points", some, _CHECKS if ends else _ANYWHERE)
-            seen = self._check(known, np.concatenate([drawn, self._worst(some, expected)]))
+            seen = self._check(fine, rough, np.concatenate([drawn, self._worst(some, expected)]))
             if ends and _SAFETY * seen <= self.tolerance:
                 bounds = np.zeros(self.shape)
                 bounds[tuple(some.T)] = np.maximum(expected, _SAFETY * seen)
@@ -145,25 +149,26 @@ class _Filling:
             if not all(0 < self.values[name][point] < np.inf for name in self.losses):
                 raise _NotSmoothError
 
-    def _estimate(self, known: np.ndarray, points: np.ndarray) -> np.ndarray:
-        """Relative errors to be expected at points [k, 2] of an interpolant through the known ones, [k]."""
+    def _estimate(self, fine: Interpolant, rough: Interpolant, points: np.ndarray) -> np.ndarray:
+        """Relative errors to be expected of the fine interpolant at points [k, 2], [k]."""
         ratio = np.quantile(self._ratios[-_REMEMBERED:], _QUANTILE) if self._ratios else 1.0
-        return _SAFETY * max(float(ratio), _LEAST_RATIO) * self._difference(known, points)
+        return _SAFETY * max(float(ratio), _LEAST_RATIO) * self._difference(fine(points), rough(points))
 
-    def _difference(self, known: np.ndarray, points: np.ndarray) -> np.ndarray:
-        fine, rough = (self._logarithms(known, points, kernel) for kernel in ("quintic", "cubic"))
+    def _difference(self, fine: np.ndarray, rough: np.ndarray) -> np.ndarray:
         return np.abs(fine - rough).max(axis=1) + _FLOOR * self.tolerance
 
-    def _logarithms(self, known: np.ndarray, points: np.ndarray, kernel: str = "quintic") -> np.ndarray:
-        """Of the losses, interpolated at points [k, 2], [k, losses]."""
-        there = np.log(np.stack([self.values[name][known] for name in self.losses], axis=1))
-        return self._interpolated(known, there, points, kernel)
+    def _logarithms(self, kernel: str = "quintic") -> Interpolant:
+        """Of the losses, through all points asked for."""
+        there = np.stack([self.values[name][self._asked] for name in self.losses], axis=1)
+        return self._interpolant(self._asked, np.log(there), kernel)
 
-    def _interpolated(self, known: np.ndarray, there: np.ndarray, points: np.ndarray, kernel: str) -> np.ndarray:
+    def _interpolant(self, known: np.ndarray, there: np.ndarray, kernel: str) -> Interpolant:
+        """Through values [n, q] at the known points: of points [k, 2], [k, q]."""
         scale, places = np.array(self.shape) - 1.0, np.argwhere(known)
         degree = 2 if kernel == "quintic" else 1
         near = None if len(places) <= _GLOBAL else 200
-        return RBFInterpolator(places / scale, there, kernel=kernel, degree=degree, neighbors=near)(points / scale)
+        fitted = RBFInterpolator(places / scale, there, kernel=kernel, degree=degree, neighbors=near)
+        return lambda points: fitted(points / scale)
 
     def _worst(self, points: np.ndarray, expected: np.ndarray) -> np.ndarray:
         """Where the most is expected, as far apart from one another as known points are on average."""
@@ -176,9 +181,10 @@ class _Filling:
                 break
         return np.array(taken)
 
-    def _check(self, known: np.ndarray, points: np.ndarray) -> float:
-        """Predict points [k, 2] from the known ones and measure them: the largest relative error."""
-        predicted, difference = self._logarithms(known, points), self._difference(known, points)
+    def _check(self, fine: Interpolant, rough: Interpolant, points: np.ndarray) -> float:
+        """Predict points [k, 2] and measure them: the largest relative error of the fine interpolant."""
+        predicted = fine(points)
+        difference = self._difference(predicted, rough(points))
         self._ask(points)
         measured = np.log(np.stack([self.values[name][tuple(points.T)] for name in self.losses], axis=1))
         errors = np.expm1(np.abs(measured - predicted)).max(axis=1)
@@ -187,20 +193,21 @@ class _Filling:
 
     def _filled(self, before: np.ndarray, bounds: np.ndarray) -> Filled:
         """The whole grid; ``before`` is what was known before the last check."""
-        values, spread, left = {}, {}, np.argwhere(~self._asked)
-        checked = self._asked & ~before
-        losses = dict(zip(self.losses, np.exp(self._logarithms(self._asked, left)).T, strict=True))
-        for name, measured in self.values.items():
-            values[name] = np.where(self._asked, measured, np.nan)
-            if name in losses:
-                values[name][~self._asked] = losses[name]
-            elif np.isfinite(measured[self._asked]).all():
-                values[name][~self._asked] = self._clipped(self._asked, measured, left)
-                found = self._clipped(before, measured, np.argwhere(checked))
-                spread[name] = float(np.abs(found - measured[checked]).max())
+        left, checked = np.argwhere(~self._asked), self._asked & ~before
+        values = {name: np.where(self._asked, measured, np.nan) for name, measured in self.values.items()}
+        for name, losses in zip(self.losses, np.exp(self._logarithms()(left)).T, strict=True):
+            values[name][~self._asked] = losses
+        others = [n for n in values if n not in self.losses and np.isfinite(values[n][self._asked]).all()]
+        spread: dict[str, float] = {}
+        if others:
+            whole = self._clipped(others, self._asked, left)
+            predicted = self._clipped(others, before, np.argwhere(checked))
+            for name, filled, found in zip(others, whole.T, predicted.T, strict=True):
+                values[name][~self._asked] = filled
+                spread[name] = float(np.abs(found - values[name][checked]).max())
         return Filled(values, np.where(self._asked, 0.0, bounds), spread)
 
-    def _clipped(self, known: np.ndarray, measured: np.ndarray, points: np.ndarray) -> np.ndarray:
-        """What is no loss, interpolated within the values that it has."""
-        there = measured[known]
-        return np.clip(self._interpolated(known, there, points, "cubic"), there.min(), there.max())
+    def _clipped(self, names: list[str], known: np.ndarray, points: np.ndarray) -> np.ndarray:
+        """Quantities that are no losses, interpolated within the values that they have, [k, q]."""
+        there = np.stack([self.values[name][known] for name in names], axis=1)
+        return np.clip(self._interpolant(known, there, "cubic")(points), there.min(axis=0), there.max(axis=0))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
 import torch
 from torch import Tensor
@@ -121,11 +121,14 @@ class Points:
     def full(self) -> Points:
         """The same in float32, without what is asked for beside losses and accuracies: to check rounded ones."""
         landscapes = {split: landscape.to("float32") for split, landscape in self._landscapes.items()}
-        statistics = self._statistics if self.batchnorm == "interpolated" else None
-        options: dict[str, Any] = {"weight_decay": self._weight_decay, "statistics": statistics}
-        if self.batchnorm != "none":
-            options["batchnorm"] = self.batchnorm
-        return Points(landscapes, self._plane, **options)
+        batchnorm = "frozen" if self.batchnorm == "none" else self.batchnorm
+        return Points(
+            landscapes,
+            self._plane,
+            batchnorm=batchnorm,
+            weight_decay=self._weight_decay,
+            statistics=None if self._statistics is None else list(self._statistics),
+        )
 
     @contextmanager
     def session(self) -> Iterator[None]:

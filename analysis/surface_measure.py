@@ -28,6 +28,7 @@ from landscape.activations import MAN
 from landscape.devices import cpu_threads
 from landscape.digests import tensor_digest
 from landscape.distributed import apart, rank_and_world, sum_over_ranks
+from landscape.evaluation import check_bf16
 from landscape.lock import sole_writer
 from landscape.progress import Progress
 
@@ -166,10 +167,8 @@ def measure_surface(
         names = _names_of_checkpoint(models[0])
     landscape = landscapes[split]
     processes = workers_for(landscape.device, workers, gradients=lambda_max)
-    if bf16 and landscape.precision != "float32":
-        raise FedscapeError(
-            f"bfloat16 products are of float32 numbers: leave out bf16, or the dtype {landscape.precision}"
-        )
+    if bf16:
+        check_bf16(landscape.precision)  # before the plane, which may take long
     through = rounds_of(models[0]) if plane == "pca" and len(models) == 1 else models
     if isinstance(plane, Plane):
         where = plane

@@ -28,6 +28,16 @@ _TUNED = 128
 """Samples that a micro-batch size is timed on, at least."""
 
 
+def check_bf16(precision: str) -> None:
+    """Refuse to round to bfloat16 what is not float32 (:attr:`landscape.Landscape.precision`).
+
+    Raises:
+        FedscapeError: it is something else.
+    """
+    if precision != "float32":
+        raise FedscapeError(f"bfloat16 products are of float32 parameters: leave out bf16, or the dtype {precision}")
+
+
 @dataclass(frozen=True)
 class Evaluation:
     """Mean loss and fraction of correct predictions over a data set (``None``: targets are no classes).
@@ -56,14 +66,11 @@ class Evaluator:
         many: many points are to come: BatchNorm is folded into the layer before it where that is exact
             (:mod:`landscape.folding`), and the micro-batches' normalised inputs are kept where they take less than a
             quarter of the device's free memory.
-        bf16: products and convolutions in bfloat16 (autocast: 8-bit mantissas, relative errors of the loss of about
-            3e-3), parameters and losses in float32.
+        bf16: products and convolutions of float32 numbers (:func:`check_bf16`) in bfloat16 (autocast: 8-bit mantissas,
+            relative errors of the loss of about 3e-3), parameters and losses in float32.
 
     Attributes:
         folded: how many BatchNorm layers are folded.
-
-    Raises:
-        FedscapeError: ``bf16`` of parameters that are not float32.
     """
 
     def __init__(
@@ -76,8 +83,6 @@ class Evaluator:
         many: bool = False,
         bf16: bool = False,
     ) -> None:
-        if bf16 and flat.dtype != torch.float32:
-            raise FedscapeError("bfloat16 products are of float32 parameters: leave out bf16, or the dtype")
         self._flat, self._loss, self._batches, self._task, self._bf16 = flat, loss, batches, task, bf16
         self._folding = None
         if many and batches.penalty is None and isinstance(batches.data, Samples):  # a penalty watches the layers
@@ -86,6 +91,8 @@ class Evaluator:
                 self._folding = fold_batchnorm(flat.module, example)
         self.folded = 0 if self._folding is None else len(self._folding.layers)
         self._module = flat.module if self._folding is None else self._folding.module
+        # Then the loss is the mean of the samples' losses, whether these are asked for or not.
+        self._at_once = batches.penalty is None and loss is cross_entropy and _all_classes(batches.data)
         self._keeps = many and isinstance(batches.data, Samples)
         self._kept: _Kept | None = None
 
@@ -101,19 +108,17 @@ class Evaluator:
         targets = data.targets if isinstance(data, Samples) and not data.targets.is_floating_point() else None
         by_pixel = targets is not None and self._task == "segmentation"
         each, n = stderr and isinstance(data, Samples) and len(data) > 1, len(data)
-        # Then the loss is the mean of the samples' losses, whether these are asked for or not.
-        at_once = self._batches.penalty is None and self._loss is cross_entropy and _all_classes(data)
 
         def over_portion() -> Tensor:
             require_mean(self._flat, self._loss, self._batches)
             sums = torch.zeros(3 + counts, dtype=torch.float64, device=self._flat.device)
             for _, x, y, share in self._inputs():
-                if at_once:
+                if self._at_once:
                     outputs = self._outputs(x)
                 else:
                     loss, outputs = self._scored(x, y)
                     sums[0] += share * loss.double()
-                if at_once or each:
+                if self._at_once or each:
                     losses = sample_losses(self._loss, outputs, y).double()
                     sums[1] += losses.sum()
                     sums[2] += losses.square().sum()
@@ -131,7 +136,7 @@ class Evaluator:
             counts = classes**2
             sums = self._batches.sum(over_portion)
         loss, first, second = sums[:3].tolist()
-        loss = first / n if at_once else loss
+        loss = first / n if self._at_once else loss
         error = _stderr(first, second, n) if each else None
         if targets is None:
             return Evaluation(loss, None, error)

@@ -19,7 +19,7 @@ from landscape.devices import TF32, free_memory, memory_size, reproducible_arith
 from landscape.digests import tensor_digest
 from landscape.distributed import rank_and_world
 from landscape.errors import FedscapeError
-from landscape.evaluation import Evaluation, Evaluator
+from landscape.evaluation import Evaluation, Evaluator, check_bf16
 from landscape.flat import FlatModule
 from landscape.foreign import opened
 from landscape.products import GaussNewtonProducts, HessianProducts, OutputCurvature
@@ -368,8 +368,10 @@ class Landscape:
         """What evaluates many points faster than :meth:`evaluate`, on the data of now; see :class:`Evaluator`.
 
         Raises:
-            FedscapeError: as :class:`Evaluator`.
+            FedscapeError: ``bf16`` of another precision than float32.
         """
+        if bf16:
+            check_bf16(self.precision)
         return Evaluator(self._flat, self.loss, self._batches, self.task, many=True, bf16=bf16)
 
     @property
