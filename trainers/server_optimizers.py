@@ -97,21 +97,8 @@ class Adagrad:
 
 
 @dataclass(frozen=True)
-class Yogi:
+class Yogi(Adam):
     """As Adam, but v ← v − (1 − β2)‹d›² sign(v − ‹d›²) (Reddi et al., ICLR 2021, Algorithm 2)."""
-
-    beta1: float = 0.9
-    beta2: float = 0.99
-    tau: float = 0.001
-    lr: float = 0.1
-
-    def __post_init__(self) -> None:
-        _require(0 <= self.beta1 < 1 and 0 <= self.beta2 < 1, self, "β1 and β2 from 0 to below 1")
-        _require(self.tau > 0 and self.lr > 0, self, "τ and a rate η_g above 0")
-
-    def state(self, w: Tensor) -> dict[str, Tensor]:
-        """m = 0, v = τ²."""
-        return _moments(w, self.tau)
 
     def step(self, delta: Tensor, state: dict[str, Tensor]) -> tuple[Tensor, dict[str, Tensor]]:
         """η_g m/(√v + τ); v cannot become negative: what is taken from it is less than v."""
@@ -124,12 +111,12 @@ def _moments(w: Tensor, tau: float) -> dict[str, Tensor]:
     return {"m": torch.zeros_like(w), "v": torch.full_like(w, tau**2)}
 
 
-def _adapted(optimizer: Adam | Adagrad | Yogi, delta: Tensor, m: Tensor, v: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+def _adapted(optimizer: Adam | Adagrad, delta: Tensor, m: Tensor, v: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
     m = optimizer.beta1 * m + (1 - optimizer.beta1) * delta
     return optimizer.lr * m / (v.sqrt() + optimizer.tau), {"m": m, "v": v}
 
 
-def _require(condition: bool, optimizer: Momentum | Adam | Adagrad | Yogi, rule: str) -> None:
+def _require(condition: bool, optimizer: Momentum | Adam | Adagrad, rule: str) -> None:
     if not condition:
         values = ", ".join(f"{name}={value}" for name, value in asdict(optimizer).items())
         raise FedscapeError(f"{type(optimizer).__name__} needs {rule}, not {values}")
