@@ -18,7 +18,7 @@ setup(
     license="MIT",
     python_requires=">=3.10",
     packages=find_packages(include=[f"{name}*" for name in ("landscape", "trainers", "analysis", "figures")]),
-    package_data={"analysis": ["*.html", "*.js"]},
+    package_data={"analysis.surface.plots": ["*.html", "*.js"]},
     install_requires=[
         "torch>=2.6",
         "numpy>=1.26",
@@ -41,9 +41,9 @@ setup(
     entry_points={
         "console_scripts": [
             "fedscape-train=trainers.__main__:command_line",
-            "fedscape-corruptions=analysis.corruptions:command_line",
-            "fedscape-hessian=analysis.hessian:command_line",
-            "fedscape-surface=analysis.surface:command_line",
+            "fedscape-corruptions=analysis.corruptions.__main__:command_line",
+            "fedscape-hessian=analysis.hessian.__main__:command_line",
+            "fedscape-surface=analysis.surface.__main__:command_line",
             "fedscape-figures=figures.__main__:command_line",
         ]
     },

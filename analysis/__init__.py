@@ -4,21 +4,27 @@ The one-call front doors are ``measure_hessian``, ``measure_surface`` and ``meas
 work on any symmetric operator.
 """
 
-from typing import Any
-
-from analysis.density import Density, estimate_density
-from analysis.eigen import Eigenpairs, extreme_eigenpairs, largest_eigenpairs
-from analysis.lanczos import Lanczos
-from analysis.operators import Dense, Fisher, FromScipy, GaussNewton, Hessian, Operator, Shifted, to_scipy
-from analysis.report import HessianReport
-from analysis.trace import Trace, estimate_trace
-
-_COMMANDS = {
-    "measure_corruptions": "corruptions",
-    "measure_hessian": "hessian",
-    "measure_surface": "surface",
-    "Surface": "surface",
-}
+from analysis.corruptions import measure_corruptions
+from analysis.hessian import HessianReport, measure_hessian
+from analysis.hessian.spectrum import (
+    Dense,
+    Density,
+    Eigenpairs,
+    Fisher,
+    FromScipy,
+    GaussNewton,
+    Hessian,
+    Lanczos,
+    Operator,
+    Shifted,
+    Trace,
+    estimate_density,
+    estimate_trace,
+    extreme_eigenpairs,
+    largest_eigenpairs,
+    to_scipy,
+)
+from analysis.surface import Surface, measure_surface
 
 __all__ = [
     "Dense",
@@ -43,12 +49,3 @@ __all__ = [
     "measure_surface",
     "to_scipy",
 ]
-
-
-def __getattr__(name: str) -> Any:
-    # Modules that are commands too (python -m analysis.hessian) must not be imported before they run.
-    if name in _COMMANDS:
-        import importlib
-
-        return getattr(importlib.import_module(f"analysis.{_COMMANDS[name]}"), name)
-    raise AttributeError(f"module 'analysis' has no attribute '{name}'")

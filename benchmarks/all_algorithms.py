@@ -17,11 +17,11 @@ import torch
 import tyro
 
 from landscape import FedscapeError
-from landscape.files import write_text
-from landscape.table import Table
+from landscape.storage.files import write_text
+from landscape.terminal.table import Table
 from trainers import train
 from trainers.__main__ import read
-from trainers.report import presented, read_runs, report
+from trainers.runs.report import presented, read_runs, report
 
 LINES = (
     "fedavg", "fedprox", "fedavgm", "fedadam", "fedadagrad", "fedyogi", "scaffold", "feddyn", "feddc",

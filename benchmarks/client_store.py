@@ -19,10 +19,10 @@ import numpy as np
 import torch
 import tyro
 
-from landscape.files import write_json
+from landscape.storage.files import write_json
 from trainers import ALGORITHMS, train
 from trainers import Settings as RunSettings
-from trainers.client_store import Where
+from trainers.federation.client_store import Where
 
 
 @dataclass(frozen=True)

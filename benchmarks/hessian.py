@@ -26,10 +26,10 @@ from scipy.sparse.linalg import LinearOperator, eigsh
 from torch import nn
 
 from analysis import Hessian, estimate_trace, largest_eigenpairs
-from analysis.pyhessian_backend import pyhessian_report
-from analysis.trace import rademacher
+from analysis.hessian.pyhessian import pyhessian_report
+from analysis.hessian.spectrum.trace import rademacher
 from landscape import Landscape, build_model
-from landscape.randomness import torch_generator
+from landscape.compute.randomness import torch_generator
 
 
 @dataclass(frozen=True)

@@ -34,11 +34,11 @@ import tyro
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 
-from analysis.planes import random_plane, uniform
 from analysis.surface import Surface, measure_surface
+from analysis.surface.planes import random_plane, uniform
 from landscape import Checkpoint, Landscape, Samples
-from landscape.memory import keep_freed_memory
-from landscape.randomness import numpy_generator, torch_generator
+from landscape.compute.memory import keep_freed_memory
+from landscape.compute.randomness import numpy_generator, torch_generator
 from trainers.__main__ import main as train
 
 

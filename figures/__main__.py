@@ -15,8 +15,8 @@ from figures.compare import compare
 from figures.contact_sheet import contact_sheet
 from figures.demo import demo
 from landscape import load_dataset
-from landscape.command import parse, run
-from landscape.pictures import check_picture, save_figure
+from landscape.storage.pictures import check_picture, save_figure
+from landscape.terminal.command import parse, run
 
 PROGRAM = "python -m figures"
 

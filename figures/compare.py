@@ -13,19 +13,20 @@ from matplotlib.figure import Figure, SubFigure
 from matplotlib.ticker import LogFormatter, MaxNLocator, PercentFormatter
 
 from analysis import HessianReport, Surface
+from analysis.hessian.plots.spectrum import draw_densities, draw_eigenvalues
 from analysis.source import Source
-from analysis.spectrum_plots import COLOURS, DASHES, MARKERS, draw_densities, draw_eigenvalues
-from analysis.surface_plots import draw_colour_bar, draw_panel
-from analysis.value_scales import Scale
+from analysis.style import COLOURS, DASHES, MARKERS
+from analysis.surface.plots.panels import draw_colour_bar, draw_panel
+from analysis.surface.plots.scales import Scale
 from figures.measurements import Cache
 from landscape import Checkpoint, Evaluation, FedscapeError
-from landscape.checkpoint import run_files
-from landscape.files import make_directory
-from landscape.foreign import open_checkpoint
-from landscape.labels import distinct_labels
-from landscape.pictures import save_figure
-from landscape.table import Table
-from trainers.directory import RunDirectory
+from landscape.checkpoints.checkpoint import run_files
+from landscape.checkpoints.foreign import open_checkpoint
+from landscape.checkpoints.names import distinct_labels
+from landscape.storage.files import make_directory
+from landscape.storage.pictures import save_figure
+from landscape.terminal.table import Table
+from trainers.runs.directory import RunDirectory
 
 _MOST = len(COLOURS)
 
@@ -162,9 +163,9 @@ def compare(
         out: the folder for ``compare.png``, ``compare.txt``, ``compare.csv`` and the measurements
             (``cache/``), which are read again next time and continued where they were interrupted.
         top: how many eigenvalues.
-        points, span: of the loss surfaces, as in :func:`analysis.surface.measure_surface`.
+        points, span: of the loss surfaces, as in :func:`analysis.surface.__main__.measure_surface`.
         trace_tolerance: standard error wanted of the trace, as a share of it.
-        probes, steps: of the spectral densities, as in :func:`analysis.density.estimate_density`.
+        probes, steps: of the spectral densities, as in :func:`analysis.hessian.spectrum.density.estimate_density`.
         seed: of all random vectors; the surfaces of all checkpoints share their random numbers.
         source: data, device and arithmetic.
         progress: show progress on stderr.

@@ -11,7 +11,7 @@ from typing import Any
 from analysis import HessianReport, Surface, measure_hessian, measure_surface
 from analysis.source import Source
 from landscape import Checkpoint, Evaluation, Landscape
-from landscape.files import make_directory, write_json
+from landscape.storage.files import make_directory, write_json
 from landscape.version import versions
 
 

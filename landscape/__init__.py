@@ -1,13 +1,13 @@
 """The loss as a function of a flat vector of parameters: models, data, losses, checkpoints."""
 
-from landscape.checkpoint import Checkpoint
+from landscape.checkpoints.checkpoint import Checkpoint
+from landscape.data.samples import Samples
 from landscape.datasets import DATASETS, Dataset, load_dataset, make_dataset
 from landscape.errors import FedscapeError
 from landscape.evaluation import Evaluation
 from landscape.landscape import Landscape
 from landscape.models import MODELS, build_model
-from landscape.partition import Partition, make_partition
-from landscape.samples import Samples
+from landscape.partitions.partition import Partition, make_partition
 from landscape.space import ParameterSpace
 from landscape.version import __version__
 

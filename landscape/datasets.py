@@ -7,18 +7,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from landscape.data import (  # noqa: F401  (each module registers its data sets)
-    cifar,
-    corrupted,
-    digits,
-    driving,
-    femnist,
-    landmarks,
-    mnist,
-    own,
-    tiny_imagenet,
-)
 from landscape.data.dataset import DATASETS, Dataset, Loader, make_dataset
+from landscape.data.formats import corrupted, own  # the folder registers every data set
 from landscape.errors import FedscapeError
 
 __all__ = ["DATASETS", "Dataset", "Loader", "load_dataset", "make_dataset", "recorded_name"]

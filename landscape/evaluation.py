@@ -14,14 +14,14 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from landscape.devices import free_memory, reproducible_arithmetic
+from landscape.autograd.flat import FlatModule
+from landscape.autograd.folding import fold_batchnorm
+from landscape.autograd.preconditions import require_mean
+from landscape.compute.devices import free_memory, reproducible_arithmetic
+from landscape.data.samples import Batches, MicroBatches, Samples
 from landscape.errors import FedscapeError
-from landscape.flat import FlatModule
-from landscape.folding import fold_batchnorm
 from landscape.sample_losses import sample_losses
-from landscape.samples import Batches, Loss, MicroBatches, Samples
-from landscape.soundness import require_mean
-from landscape.tasks import Task, confusion, mean_iou, pixel_accuracy
+from landscape.tasks import Loss, Task, confusion, mean_iou, pixel_accuracy
 
 _NEARLY = 1.03
 _TUNED = 128
@@ -64,8 +64,8 @@ class Evaluator:
         batches: the data; their ``size`` is taken anew for each point.
         task: what the outputs are.
         many: many points are to come: BatchNorm is folded into the layer before it where that is exact
-            (:mod:`landscape.folding`), and the micro-batches' normalised inputs are kept where they take less than a
-            quarter of the device's free memory.
+            (:mod:`landscape.autograd.folding`), and the micro-batches' normalised inputs are kept where they take less
+            than a quarter of the device's free memory.
         bf16: products and convolutions of float32 numbers (:func:`check_bf16`) in bfloat16 (autocast: 8-bit mantissas,
             relative errors of the loss of about 3e-3), parameters and losses in float32.
 

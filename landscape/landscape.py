@@ -13,21 +13,28 @@ import torch
 from torch import Tensor, nn
 
 from landscape.activations import MAN
+from landscape.autograd.flat import FlatModule
+from landscape.autograd.preconditions import require_function
+from landscape.autograd.products import GaussNewtonProducts, HessianProducts, OutputCurvature
 from landscape.batchnorm import BatchStatistics
-from landscape.checkpoint import Checkpoint
-from landscape.devices import TF32, free_memory, memory_size, reproducible_arithmetic, resolve_device, resolve_dtype
-from landscape.digests import tensor_digest
-from landscape.distributed import rank_and_world
+from landscape.checkpoints.checkpoint import Checkpoint
+from landscape.checkpoints.foreign import opened
+from landscape.compute.devices import (
+    TF32,
+    free_memory,
+    memory_size,
+    reproducible_arithmetic,
+    resolve_device,
+    resolve_dtype,
+)
+from landscape.compute.distributed import rank_and_world
+from landscape.compute.randomness import global_seed, torch_generator
+from landscape.data.samples import Batches, MicroBatches, Objective, Samples, as_samples
 from landscape.errors import FedscapeError
 from landscape.evaluation import Evaluation, Evaluator, check_bf16
-from landscape.flat import FlatModule
-from landscape.foreign import opened
-from landscape.products import GaussNewtonProducts, HessianProducts, OutputCurvature
-from landscape.randomness import global_seed, torch_generator
-from landscape.samples import Batches, Loss, MicroBatches, Objective, Samples, as_samples
-from landscape.soundness import require_function
 from landscape.space import ParameterSpace
-from landscape.tasks import Task, loss_of
+from landscape.storage.digests import tensor_digest
+from landscape.tasks import Loss, Task, loss_of
 
 BATCH_SIZE = {"cpu": 256, "cuda": 1024}
 """Samples per micro-batch: small batches stay in a CPU's cache, a GPU wants large ones."""
@@ -70,8 +77,8 @@ class Landscape:
     Raises:
         FedscapeError: no trainable parameters, no samples, an unknown device, dtype or task, ``tf32`` on the CPU;
             later, a penalty of a model without activations, or what is no mean over samples
-            (:mod:`landscape.soundness`: sums and class weights in every quantity, batch statistics and random numbers
-            in the derivatives).
+            (:mod:`landscape.autograd.preconditions`: sums and class weights in every quantity, batch statistics and
+            random numbers in the derivatives).
 
     Example:
         >>> import torch
@@ -183,7 +190,7 @@ class Landscape:
         """The landscape around a checkpoint, at the checkpoint's point (``.weights``, [d]).
 
         Args:
-            path: a checkpoint file, one already loaded, or anybody's state dict (:mod:`landscape.foreign`).
+            path: a checkpoint file, one already loaded, or anybody's state dict (:mod:`landscape.checkpoints.foreign`).
             split: ``train`` or ``test``.
             clients: restrict the training data to those clients' (ids of the run's partition).
             samples: a random subset of that many samples, the same for every checkpoint of the same data.

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from landscape.samples import Loss
+from landscape.tasks import Loss
 
 _F = nn.functional
 _BY_ELEMENT: dict[type[nn.Module], Loss] = {

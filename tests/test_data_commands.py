@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 import torch
 
-from analysis.hessian import main as hessian
+from analysis.hessian.__main__ import main as hessian
 from landscape import Checkpoint
-from landscape.command import run
-from tests.landscape import data_files as write
-from tests.landscape.files import write_cifar10
+from landscape.terminal.command import run
+from tests.landscape.data import data_files as write
+from tests.landscape.storage.files import write_cifar10
 from trainers.__main__ import main as trainers
 
 SMALL = "--model digits_cnn --rounds 1 --local-epochs 1 --per-round 2 --quiet --device cpu"

@@ -11,7 +11,7 @@ import torch
 
 import trainers
 from landscape import MODELS, build_model
-from tests.trainers import naive, test_contract
+from tests.trainers.algorithms import naive, test_contract
 from tests.trainers.federations import SETTINGS, SIZES, federation
 from trainers import FedASAM, Settings, train
 from trainers.__main__ import main, read

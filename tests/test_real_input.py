@@ -8,10 +8,10 @@ import json
 
 import pytest
 
-from analysis.hessian import main as hessian
-from analysis.surface import main as surface
+from analysis.hessian.__main__ import main as hessian
+from analysis.surface.__main__ import main as surface
 from figures.__main__ import main as figures
-from landscape.command import run
+from landscape.terminal.command import run
 from trainers.__main__ import main as trainers
 
 

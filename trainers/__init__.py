@@ -28,12 +28,12 @@ from trainers.algorithms import (
     MoFedSAM,
     Scaffold,
 )
-from trainers.ascent import ASAM, GSAM, SAM
-from trainers.parts import Parts
-from trainers.run import Run, train
-from trainers.server_optimizers import Adagrad, Adam, Momentum, Yogi
+from trainers.parts.ascent import ASAM, GSAM, SAM
+from trainers.parts.parts import Parts
+from trainers.parts.server_optimizers import Adagrad, Adam, Momentum, Yogi
+from trainers.parts.swa import SWA
+from trainers.runs.run import Run, train
 from trainers.settings import Settings
-from trainers.swa import SWA
 
 __all__ = [
     "ALGORITHMS",

@@ -13,15 +13,15 @@ from typing import Annotated
 
 import tyro
 
-from landscape.command import EXIT_DIVERGED, parse, run
 from landscape.errors import FedscapeError
 from landscape.registry import unknown_name
-from trainers import listing, partitions, report
+from landscape.terminal.command import EXIT_DIVERGED, parse, run
 from trainers.algorithm import Algorithm
 from trainers.algorithms import ALGORITHMS, algorithm_name
 from trainers.flags import PartFlags, part_flags
-from trainers.parts import Parts
-from trainers.run import Run, train
+from trainers.parts.parts import Parts
+from trainers.runs import listing, partitions, report
+from trainers.runs.run import Run, train
 from trainers.settings import Settings
 
 PROGRAM = "python -m trainers"

@@ -10,9 +10,9 @@ from typing import Any, ClassVar, Literal, Protocol
 from torch import Tensor
 
 from landscape.errors import FedscapeError
-from trainers.ascent import Ascent
-from trainers.server_optimizers import ServerOptimizer
-from trainers.vectors import unit as unit
+from trainers.parts.ascent import Ascent
+from trainers.parts.server_optimizers import ServerOptimizer
+from trainers.parts.vectors import unit as unit
 
 Gradient = Callable[[Tensor], Tensor]
 """The mini-batch gradient as a function of the point, [..., d] -> [..., d]; every call of one step sees the

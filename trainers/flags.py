@@ -11,10 +11,10 @@ from landscape.activations import MAN
 from landscape.errors import FedscapeError
 from trainers.algorithm import Algorithm
 from trainers.algorithms import FedASAM, FedGSAM, FedSAM
-from trainers.parts import Parts
-from trainers.server_optimizers import Adagrad, Adam, Momentum, Yogi
+from trainers.parts.parts import Parts
+from trainers.parts.server_optimizers import Adagrad, Adam, Momentum, Yogi
+from trainers.parts.swa import SWA
 from trainers.settings import optional
-from trainers.swa import SWA
 
 _ASCENTS = {"sam": FedSAM().ascent, "asam": FedASAM().ascent, "gsam": FedGSAM().ascent}
 _OPTIMIZERS = {"momentum": Momentum(), "adam": Adam(), "adagrad": Adagrad(), "yogi": Yogi()}

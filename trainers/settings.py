@@ -10,10 +10,12 @@ import tyro
 
 from landscape.errors import FedscapeError
 from trainers.algorithm import Weighting
-from trainers.augmentation import Augmentation
-from trainers.batches import LastBatch
-from trainers.client_store import Where
-from trainers.local import ClipAt
+
+Augmentation = Literal["none", "flip-crop"]
+ClipAt = Literal["direction", "gradient"]
+LastBatch = Literal["keep", "drop"]
+Where = Literal["auto", "device", "host", "disk"]
+"""Where clients' states are kept; ``auto`` chooses by their size."""
 
 
 def optional(metavar: str, default: str) -> Any:

@@ -1,4 +1,22 @@
-"""The data sets: where each comes from, how its files are read, how it is had.
+"""Data: samples, data sets and where they come from.
 
-``python -m landscape.data`` lists, fetches and verifies them; :func:`landscape.datasets.load_dataset` loads one.
+``python -m landscape.data`` lists, fetches and verifies data sets; :func:`landscape.datasets.load_dataset` loads one.
 """
+
+from landscape.data.corruptions import CORRUPTIONS, SEVERITIES, corrupt
+from landscape.data.dataset import DATASETS, Dataset, Loader, make_dataset
+from landscape.data.samples import Batches, MicroBatches, Objective, Samples
+
+__all__ = [
+    "CORRUPTIONS",
+    "DATASETS",
+    "SEVERITIES",
+    "Batches",
+    "Dataset",
+    "Loader",
+    "MicroBatches",
+    "Objective",
+    "Samples",
+    "corrupt",
+    "make_dataset",
+]

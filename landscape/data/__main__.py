@@ -10,12 +10,12 @@ from typing import Annotated
 
 import tyro
 
-from landscape.command import parse, run
 from landscape.data.checksums import verify
 from landscape.data.fetch import fetch
 from landscape.data.sources import PROGRAM, SOURCES
 from landscape.datasets import DATASETS
 from landscape.errors import FedscapeError
+from landscape.terminal.command import parse, run
 
 Name = Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="NAME")]
 Folder = Annotated[Path, tyro.conf.arg(metavar="DIR")]

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from landscape.data.sources import SOURCES, source_folder
 from landscape.errors import FedscapeError
-from landscape.table import Table
+from landscape.terminal.table import Table
 
 
 def matches(path: Path, checksum: str) -> bool:

@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 
 from landscape.data.checksums import matches
-from landscape.data.digits import every_fifth
+from landscape.data.dataset import every_fifth
 from landscape.data.sources import SOURCES, Archive
 from landscape.data.tables import client_ids
 from landscape.errors import FedscapeError
-from landscape.files import atomic_write, make_directory, write_text
 from landscape.registry import unknown_name
+from landscape.storage.files import atomic_write, make_directory, write_text
 
 _UNPACKED = (".zip", ".tar", ".tar.gz", ".tar.bz2")
 

@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from torch import nn
 
+from landscape.compute.randomness import global_seed
 from landscape.errors import FedscapeError
-from landscape.randomness import global_seed
 from landscape.registry import Registry
 
 Builder = Callable[..., nn.Module]

@@ -12,8 +12,8 @@ from analysis.source import Source
 from figures.__main__ import main
 from figures.compare import compare
 from landscape import Landscape
-from landscape.command import run
-from landscape.table import Table
+from landscape.terminal.command import run
+from landscape.terminal.table import Table
 from trainers import FedASAM, FedAvg, Settings, train
 
 CHEAP = ["--top", "5", "--points", "5", "--samples", "60", "--probes", "2", "--steps", "8", "--quiet"]

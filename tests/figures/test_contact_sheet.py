@@ -6,7 +6,7 @@ import pytest
 from figures.__main__ import main
 from figures.contact_sheet import contact_sheet
 from landscape import FedscapeError, load_dataset, make_dataset
-from landscape.command import run
+from landscape.terminal.command import run
 
 
 def test_each_image_stands_under_its_class():

@@ -6,7 +6,8 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from landscape import FedscapeError, Landscape, Samples, build_model
-from landscape.tasks import IGNORED, confusion, loss_of, mean_iou, pixel_accuracy, pixel_cross_entropy, require_outputs
+from landscape.models.outputs import require_outputs
+from landscape.tasks import IGNORED, confusion, loss_of, mean_iou, pixel_accuracy, pixel_cross_entropy
 
 CLASSES, N, SIDE = 3, 7, 6
 
@@ -111,10 +112,10 @@ def test_accuracy_and_miou_are_of_the_pixels_of_all_images(size):
 @pytest.mark.parametrize("world", [2, 3, 9])
 def test_ranks_sums_are_those_of_one_even_where_some_have_no_images(world, monkeypatch):
     sums = []
-    monkeypatch.setattr("landscape.samples.sum_over_ranks", lambda total: sums.append(total) or total)
+    monkeypatch.setattr("landscape.data.samples.sum_over_ranks", lambda total: sums.append(total) or total)
     landscape().evaluate()
     for rank in range(world):
-        monkeypatch.setattr("landscape.samples.rank_and_world", lambda rank=rank: (rank, world))
+        monkeypatch.setattr("landscape.data.samples.rank_and_world", lambda rank=rank: (rank, world))
         landscape().evaluate()
     whole, *parts = sums
     torch.testing.assert_close(torch.stack(parts).sum(0), whole, rtol=1e-12, atol=0)

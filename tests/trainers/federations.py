@@ -5,14 +5,14 @@ import torch
 from torch import nn
 
 from landscape import Partition, Samples
+from landscape.autograd.flat import FlatModule
 from landscape.batchnorm import BatchStatistics
-from landscape.flat import FlatModule
-from landscape.randomness import torch_generator
+from landscape.compute.randomness import torch_generator
 from trainers import Algorithm, Settings
-from trainers.execution import SequentialExecutor
-from trainers.federation import Federation
-from trainers.local import LocalWork
-from trainers.parts import Parts
+from trainers.federation.execution import SequentialExecutor
+from trainers.federation.federation import Federation
+from trainers.federation.local import LocalWork
+from trainers.parts.parts import Parts
 
 SIZES = (5, 12, 3, 20, 9, 1, 14)
 SETTINGS = {

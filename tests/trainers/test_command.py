@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from landscape.command import run
+from landscape.terminal.command import run
 from trainers import ALGORITHMS
 from trainers.__main__ import main
 

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from landscape import FedscapeError
-from landscape.command import run
+from landscape.terminal.command import run
 from trainers import (
     ALGORITHMS,
     ASAM,

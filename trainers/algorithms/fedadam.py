@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from trainers.algorithm import Algorithm
-from trainers.server_optimizers import Adam
+from trainers.parts.server_optimizers import Adam
 
 
 @dataclass(frozen=True)

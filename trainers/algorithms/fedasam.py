@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from trainers.algorithm import Algorithm
-from trainers.ascent import ASAM
+from trainers.parts.ascent import ASAM
 
 
 @dataclass(frozen=True)

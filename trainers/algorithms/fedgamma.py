@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 
 from trainers.algorithms.scaffold import Scaffold
-from trainers.ascent import SAM
+from trainers.parts.ascent import SAM
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from trainers.algorithm import Algorithm
-from trainers.ascent import GSAM
+from trainers.parts.ascent import GSAM
 
 
 @dataclass(frozen=True)

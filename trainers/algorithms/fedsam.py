@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from trainers.algorithm import Algorithm
-from trainers.ascent import SAM
+from trainers.parts.ascent import SAM
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from trainers.algorithm import Algorithm, Gradient, Mean, Round, State
 from trainers.algorithms.fedcm import mean_direction
-from trainers.ascent import SAM
+from trainers.parts.ascent import SAM
 
 
 @dataclass(frozen=True)

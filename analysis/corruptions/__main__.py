@@ -1,0 +1,104 @@
+"""Loss and accuracy on corrupted test images: ``python -m analysis.corruptions CKPT [CKPT ...] --out DIR``."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+
+from analysis.corruptions.measure import measure_corruptions
+from analysis.corruptions.robustness import Robustness
+from analysis.source import Place, option
+from landscape import FedscapeError
+from landscape.data.corruptions import SEVERITIES
+from landscape.storage.files import make_directory, write_json, write_text
+from landscape.terminal.command import parse, run
+from landscape.version import versions
+
+PROGRAM = "python -m analysis.corruptions"
+
+
+@dataclass(frozen=True)
+class Command:
+    """Loss and accuracy on corrupted test images, of one checkpoint or of several side by side.
+
+    Read are the files of CIFAR-10-C and CIFAR-100-C (Hendrycks & Dietterich, ICLR 2019); with --generate fourteen of
+    their nineteen corruptions are generated instead, of any images. mCE is relative to the first checkpoint's errors.
+    Killed or interrupted, the same command continues where it was.
+    """
+
+    checkpoints: Annotated[
+        tyro.conf.Positional[tuple[Path, ...]],
+        tyro.conf.arg(metavar="CKPT [CKPT ...]", help_behavior_hint=""),
+    ]
+    """checkpoint files, such as a run's ckpt.pt, or state dicts from elsewhere (with --model and --data)"""
+    out: Annotated[Path, tyro.conf.arg(metavar="DIR")]
+    """write corruptions.json, .csv, .md, .tex and .png there, and what a resumed command reads (corruptions.jsonl)"""
+    corruptions: Annotated[tuple[str, ...], option("NAME [NAME ...]", "all there are")] = ()
+    """which, such as gaussian_noise fog jpeg_compression"""
+    severities: Annotated[tuple[int, ...], option("N [N ...]", "1 2 3 4 5")] = SEVERITIES
+    """which, of 1 to 5"""
+    generate: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
+    """generate the corruptions instead of reading published files; tables and pictures say so"""
+    seed: int = 0
+    """of generated corruptions"""
+    place: Place = field(default_factory=Place)
+    quiet: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
+    """no progress bar"""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Parse, measure, print, write."""
+    given = sys.argv[1:] if arguments is None else arguments
+    command = parse(lambda: tyro.cli(Command, prog=PROGRAM, args=given, config=(tyro.conf.OmitArgPrefixes,)), PROGRAM)
+    if not command.checkpoints:
+        raise FedscapeError(f"give at least one checkpoint file (see {PROGRAM} --help)")
+    out = make_directory(command.out)
+    state = out / "corruptions.jsonl"
+    try:
+        found = measure_corruptions(
+            command.checkpoints,
+            command.corruptions,
+            command.severities,
+            generate=command.generate,
+            seed=command.seed,
+            **vars(command.place),
+            state=state,
+            progress=not command.quiet,
+        )
+    except KeyboardInterrupt:
+        print(f"what was measured so far is in {state}: the same command continues", file=sys.stderr)
+        raise
+    print(found)
+    save(found, [str(path) for path in command.checkpoints], out)
+    return 0
+
+
+def save(found: Robustness, paths: Sequence[str], out: Path) -> None:
+    """Write all numbers, the tables and the picture.
+
+    Raises:
+        FedscapeError: a file cannot be written.
+    """
+    numbers = {"checkpoints": list(paths), **found.to_dict(), "versions": versions()}
+    write_json(out / "corruptions.json", numbers)
+    details, summary = found.details(), found.summary()
+    write_text(out / "corruptions.csv", details.csv())
+    write_text(out / "corruptions.md", f"{found.title}\n\n{summary.markdown()}\n{details.markdown()}")
+    write_text(out / "corruptions.tex", f"% {found.title}\n{summary.latex()}\n{details.latex()}")
+    found.plot(out / "corruptions.png")
+    print(f"\nnumbers: {out / 'corruptions.json'}\ntables: {out / 'corruptions.csv'}, .md, .tex")
+    print(f"plot: {out / 'corruptions.png'}")
+
+
+def command_line() -> int:
+    """The console script."""
+    return run(main)
+
+
+if __name__ == "__main__":
+    sys.exit(command_line())

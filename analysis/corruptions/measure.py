@@ -1,0 +1,187 @@
+"""Loss and accuracy of checkpoints on corrupted test images."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from analysis.corruptions.images import CorruptedImages, GeneratedImages, PublishedImages
+from analysis.corruptions.robustness import Robustness
+from landscape import Checkpoint, Dataset, FedscapeError, Landscape
+from landscape.checkpoints.foreign import opened
+from landscape.checkpoints.names import distinct_labels
+from landscape.data.corruptions import CORRUPTIONS, SEVERITIES
+from landscape.landscape import random_subset
+from landscape.storage.files import append_line
+from landscape.terminal.progress import Progress
+from landscape.version import versions
+
+
+def measure_corruptions(
+    checkpoints: Sequence[Checkpoint | str | Path],
+    corruptions: Sequence[str] = (),
+    severities: Sequence[int] = SEVERITIES,
+    *,
+    generate: bool = False,
+    seed: int = 0,
+    samples: int | None = None,
+    device: str | torch.device = "auto",
+    dtype: str | torch.dtype | None = None,
+    data_dir: str | Path | None = None,
+    model: str | None = None,
+    data: str | None = None,
+    batch_size: int | None = None,
+    stream: bool | None = None,
+    state: str | Path | None = None,
+    progress: bool = False,
+) -> Robustness:
+    """Evaluate checkpoints on the test images of their data set under corruptions (Hendrycks & Dietterich, ICLR 2019).
+
+    Args:
+        checkpoints: files or loaded checkpoints, all of one data set.
+        corruptions: of :data:`landscape.data.corruptions.CORRUPTIONS`; all there are unless given.
+        severities: of 1 to 5.
+        generate: generate the corruptions (:mod:`landscape.data.corruptions`) instead of reading published files.
+        seed: of generated corruptions.
+        samples: a random subset of so many test images, the same for every checkpoint and corruption.
+        device, dtype, data_dir, model, data, batch_size, stream: as in
+            :meth:`landscape.Landscape.from_checkpoint`; published files lie in ``data_dir`` too.
+        state: a file to keep what was measured in; after a kill the same call continues there.
+        progress: show progress on stderr.
+
+    Raises:
+        FedscapeError: a checkpoint or data that cannot be loaded, checkpoints of different data, corruptions or
+            severities that do not exist, published files that are missing or damaged, images that cannot be corrupted,
+            targets that are no classes.
+    """
+    if not checkpoints:
+        raise FedscapeError("no checkpoint is given: give at least one")
+    levels = tuple(sorted(set(severities)))
+    if not levels or not set(levels) <= set(SEVERITIES):
+        raise FedscapeError(f"the severities are {', '.join(map(str, severities)) or 'none'}: give some of 1 to 5")
+    loaded, dataset, folder = _loaded(checkpoints, model, data, data_dir)
+    if dataset.task != "classification":
+        raise FedscapeError(
+            f"accuracy under corruption is of images of one class each, and {dataset.name} is of {dataset.task}"
+        )
+    clean = dataset.test if samples is None else random_subset(dataset.test, samples)
+    source: CorruptedImages = (
+        GeneratedImages(dataset, clean, seed) if generate else PublishedImages(dataset, folder, samples)
+    )
+    names = tuple(dict.fromkeys(corruptions)) or source.names
+    if unknown := [name for name in names if name not in source.names]:
+        here = "not generated of these images" if unknown[0] in CORRUPTIONS else "unknown"
+        raise FedscapeError(f"the corruption '{unknown[0]}' is {here}: take {', '.join(source.names)}")
+    options: dict[str, Any] = {"device": device, "dtype": dtype, "batch_size": batch_size, "stream": stream}
+    landscapes = [Landscape(checkpoint.build_model(model), clean, **options) for checkpoint in loaded]
+    first = landscapes[0]
+    arithmetic = [str(first.device), first.precision, versions()]
+    # Before the first image is made, because a file may be missing.
+    of = {name: _key([clean.digest(), source.fingerprint(name), name, *arithmetic]) for name in names}
+    digests = [checkpoint.digest()[:16] for checkpoint in loaded]
+    keys = np.array([[[f"{digest} {of[name]} {level}" for level in levels] for name in names] for digest in digests])
+    untouched = np.array([_evaluated(landscape) for landscape in landscapes])
+    known = _Measured(state)
+    known.fill(landscapes, source, [(name, level) for name in names for level in levels], keys, progress)
+    found = np.array([known.values[key] for key in keys.flat]).reshape(*keys.shape, 2)
+    return Robustness(
+        labels=tuple(distinct_labels(loaded)),
+        data=dataset.name,
+        images=source.title,
+        generated=generate,
+        corruptions=names,
+        severities=levels,
+        clean_accuracy=untouched[:, 1],
+        clean_loss=untouched[:, 0],
+        accuracy=found[..., 1],
+        loss=found[..., 0],
+        samples=len(clean),
+        seed=seed,
+        device=str(first.device),
+        dtype=first.precision,
+    )
+
+
+def _loaded(
+    checkpoints: Sequence[Checkpoint | str | Path], model: str | None, data: str | None, data_dir: str | Path | None
+) -> tuple[list[Checkpoint], Dataset, Path | None]:
+    """The checkpoints, their one data set and the folder its own folder lies in.
+
+    Raises:
+        FedscapeError: they are of different data, or something cannot be loaded.
+    """
+    pairs = [opened(path, model, data, data_dir) for path in checkpoints]
+    loaded = [checkpoint for checkpoint, _ in pairs]
+    of = sorted({data or str(checkpoint.data.get("name")) for checkpoint in loaded})
+    if len(of) > 1:
+        raise FedscapeError(f"the checkpoints are of different data ({', '.join(of)}): give those of one data set")
+    dataset = next((dataset for _, dataset in pairs if dataset is not None), None)
+    stored = loaded[0].data.get("kwargs", {}).get("data_dir")
+    folder = data_dir if data_dir is not None or stored is None else str(stored)
+    return (
+        loaded,
+        dataset or loaded[0].load_dataset(data_dir=folder, name=data),
+        None if folder is None else Path(folder),
+    )
+
+
+def _evaluated(landscape: Landscape) -> tuple[float, float]:
+    """Loss and accuracy.
+
+    Raises:
+        FedscapeError: the targets are no classes.
+    """
+    here = landscape.evaluate()
+    if here.accuracy is None:
+        raise FedscapeError("accuracy under corruption is of images with classes, and these targets are none")
+    return here.loss, here.accuracy
+
+
+def _key(content: list[Any]) -> str:
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:24]
+
+
+class _Measured:
+    """Losses and accuracies by what they are of; a line of the file each, where there is one."""
+
+    def __init__(self, file: str | Path | None) -> None:
+        self.file = None if file is None else Path(file)
+        self.values: dict[str, tuple[float, float]] = {}
+        if self.file is not None and self.file.exists():
+            for line in self.file.read_text(encoding="utf-8", errors="replace").splitlines():
+                try:
+                    key, loss, accuracy = json.loads(line)
+                    self.values[str(key)] = float(loss), float(accuracy)
+                except (ValueError, TypeError):
+                    continue  # a line cut off by a kill is measured again
+
+    def fill(
+        self,
+        landscapes: Sequence[Landscape],
+        source: CorruptedImages,
+        plan: Sequence[tuple[str, int]],
+        keys: np.ndarray,
+        progress: bool,
+    ) -> None:
+        """Measure what is missing of ``keys`` [k, c, s] of the landscapes, image set by image set of the plan."""
+        done = sum(key in self.values for key in keys.flat)
+        with Progress("corruptions", keys.size, done=done, unit="evaluations", enabled=progress) as bar:
+            for (name, level), here in zip(plan, keys.reshape(len(landscapes), -1).T, strict=True):
+                if missing := [i for i, key in enumerate(here) if key not in self.values]:
+                    images = source.samples(name, level)
+                for i in missing:
+                    landscapes[i].data = images
+                    self._add(str(here[i]), _evaluated(landscapes[i]))
+                    done += 1
+                    bar.update(done, corruption=name, severity=level, accuracy=self.values[here[i]][1])
+
+    def _add(self, key: str, value: tuple[float, float]) -> None:
+        self.values[key] = value
+        if self.file is not None:
+            append_line(self.file, json.dumps([key, *value]))

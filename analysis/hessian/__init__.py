@@ -1,0 +1,9 @@
+"""The curvature of the loss: spectra of the Hessian and its kin, by layer and by client, and sharpness.
+
+``python -m analysis.hessian CKPT`` is the command, :func:`measure_hessian` the same in one call.
+"""
+
+from analysis.hessian.measure import measure_hessian
+from analysis.hessian.report import HessianReport
+
+__all__ = ["HessianReport", "measure_hessian"]

@@ -1,0 +1,127 @@
+"""Pictures of layers: eigenvalues of the Hessian's blocks above the activation norms that bound them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from analysis.hessian.layers import Activations, LayerEigenvalues
+from analysis.style import COLOURS, DASHES, MARKERS
+
+Measured = tuple[str, LayerEigenvalues, Activations]
+"""A label, and what was measured of a model's layers."""
+
+_DECADES = 1.5
+"""An axis whose values span more is logarithmic."""
+_PANEL, _INCHES_PER_LAYER, _INCHES_PER_LETTER, _INCHES_PER_LINE = 2.4, 0.24, 0.075, 0.18
+_LEVEL = 8
+"""Up to so many layers, of names of up to so many letters, have level labels."""
+
+
+def plot_layers(measured: Sequence[Measured]) -> Figure:
+    """Layer by layer, several models on common axes.
+
+    Above λ_max of each layer's block of the Hessian, with its error bound.  In the middle, on the same layers, the
+    mean squared norm of what the layer takes in, which bounds λ_max up to a factor α_l of the layer's own (MAN,
+    Theorems 2 and 3); normalisation layers have none.  Below E‖a_l‖² of each activation, in the order of execution.
+    """
+    layers = _union([[_shown(name) for name in blocks.layers] for _, blocks, _ in measured])
+    outputs = _union([list(norms.outputs) for _, _, norms in measured])
+    width = min(max(6.4, 1.6 + _INCHES_PER_LAYER * len(layers)), 24.0)
+    height = 3 * _PANEL + _room(layers) + _room(outputs) + _INCHES_PER_LINE * len(measured)
+    figure = Figure(figsize=(width, height), layout="constrained")
+    eigen, bound, after = figure.subplots(3, 1)
+    for i, (label, blocks, norms) in enumerate(measured):
+        shift = 0.3 * ((i + 0.5) / len(measured) - 0.5)
+        names, numbers = map(_shown, blocks.layers), zip(blocks.values[:, 0], blocks.bounds[:, 0], strict=True)
+        values = dict(zip(names, numbers, strict=True))
+        weights = {name: value for name, value in values.items() if name in norms.inputs}
+        others = {name: value for name, value in values.items() if name not in norms.inputs}
+        _draw(eigen, layers, weights, i, shift, label=label)
+        _draw(eigen, layers, others, i, shift, linestyle="", markerfacecolor="white")
+        _draw(bound, layers, _exact(norms.inputs), i, shift)
+        _draw(after, outputs, _exact(norms.outputs), i, shift)
+    eigen.set(ylabel="λ_max of the block", title="Largest eigenvalue of each layer's Hessian")
+    bound.set(ylabel="mean ‖input‖²", title="What the layer takes in: bounds λ_max, up to a factor of the layer")
+    after.set(ylabel="mean a²", title="MAN's activation norms: after the non-linearity that follows the layer")
+    for ax, axis_names in ((eigen, layers), (bound, layers), (after, outputs)):
+        _name(ax, axis_names)
+        ax.title.set_fontsize(10)
+        ax.grid(alpha=0.3)
+        _scale(ax)
+    eigen.sharex(bound)
+    eigen.tick_params(labelbottom=False)
+    after.set_xlabel("layer")
+    if not outputs:
+        after.text(0.5, 0.5, "the model has no non-linearity", transform=after.transAxes, ha="center")
+    if len(measured) > 1:
+        figure.legend(*eigen.get_legend_handles_labels(), loc="outside upper center", fontsize=8)
+    else:
+        figure.suptitle(measured[0][0], fontsize=11)
+    caption = "error bars: error bounds of the eigenvalues"
+    if any(_shown(name) not in norms.inputs for _, blocks, norms in measured for name in blocks.layers):
+        caption += "; hollow: layers without an input norm, such as normalisation"
+    figure.supxlabel(caption, fontsize=8, color="0.3")
+    return figure
+
+
+def _draw(
+    ax: Axes, names: list[str], points: Mapping[str, tuple[float, float]], i: int, shift: float, **look: Any
+) -> None:
+    """Points (height, error) by name, in the i-th model's colours."""
+    known = [name for name in names if name in points]
+    places = np.array([names.index(name) for name in known]) + shift
+    heights, errors = np.array([points[name] for name in known], dtype=float).reshape(-1, 2).T
+    marker = MARKERS[(i + i // 7) % 7]  # beyond the seventh the colours come again with other markers
+    style = {"color": COLOURS[i % 7], "marker": marker, "linestyle": DASHES[i % 7], "linewidth": 0.8}
+    ax.errorbar(places, heights, errors if errors.any() else None, **style | look, markersize=4, capsize=3)
+
+
+def _exact(values: Mapping[str, float]) -> dict[str, tuple[float, float]]:
+    return {name: (value, 0.0) for name, value in values.items()}
+
+
+def _shown(layer: str) -> str:
+    """A layer's name as :class:`landscape.activations.Recorder` has it: the model itself has one too."""
+    return layer or "model"
+
+
+def _name(ax: Axes, names: list[str]) -> None:
+    """Put the layers' names below an axis."""
+    ax.set_xticks(range(len(names)), map(_broken, names), rotation=0 if _level(names) else 90, fontsize=8)
+    ax.set_xlim(-0.6, max(len(names), 1) - 0.4)
+
+
+def _broken(name: str) -> str:
+    return name.replace(" + ", "\n+ ")
+
+
+def _level(names: list[str]) -> bool:
+    """Whether there is room for level labels."""
+    return len(names) <= _LEVEL and max(map(len, names), default=0) <= _LEVEL
+
+
+def _scale(ax: Axes) -> None:
+    """A logarithmic axis where the values are positive and span decades; from 0 where they do not."""
+    heights = np.concatenate([np.array(line.get_ydata(), dtype=float) for line in ax.get_lines()])
+    heights = heights[np.isfinite(heights)]
+    if heights.size and heights.min() > 0 and np.log10(heights.max() / heights.min()) > _DECADES:
+        ax.set_yscale("log")
+    elif heights.size:
+        ax.set_ylim(bottom=min(0.0, ax.get_ylim()[0]))
+
+
+def _union(lists: list[list[str]]) -> list[str]:
+    """All names, each once, in the order of the first list that has them."""
+    return list(dict.fromkeys(name for names in lists for name in names))
+
+
+def _room(names: list[str]) -> float:
+    """Inches that the longest of the labels takes upwards."""
+    if _level(names):
+        return _INCHES_PER_LINE
+    return _INCHES_PER_LETTER * max(len(line) for name in names for line in _broken(name).split("\n"))

@@ -1,0 +1,167 @@
+"""Pictures of spectra; one report or several on common axes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import FixedLocator, MaxNLocator, NullFormatter
+
+from analysis.hessian.report import DensityAxis, EigenvalueAxis, HessianReport
+from analysis.hessian.spectrum.density import Density, SymLog
+from analysis.style import COLOURS, DASHES, MARKERS
+from landscape import FedscapeError
+
+
+def draw_eigenvalues(ax: Axes, reports: Sequence[HessianReport], labels: Sequence[str]) -> None:
+    """Eigenvalue by rank, with residuals as error bars."""
+    for i, (report, label) in enumerate(zip(reports, labels, strict=True)):
+        ranks = np.arange(1, len(report.eigen.values) + 1)
+        ax.errorbar(
+            ranks,
+            report.eigen.values,
+            report.eigen.residuals,
+            color=COLOURS[i % 7],
+            marker=MARKERS[i % 7],
+            linestyle=DASHES[i % 7],
+            linewidth=1,
+            capsize=3,
+            label=label,
+        )
+    ax.set(xlabel="rank", ylabel="Hessian eigenvalue", title="Largest eigenvalues")
+    ax.xaxis.set_major_locator(MaxNLocator(integer=True))
+    ax.set_ylim(bottom=min(0.0, ax.get_ylim()[0]))
+    ax.grid(alpha=0.3)
+    if len(reports) > 1:
+        ax.legend()
+
+
+def draw_densities(
+    ax: Axes,
+    reports: Sequence[HessianReport],
+    labels: Sequence[str],
+    eigenvalue_axis: EigenvalueAxis = "linear",
+    density_axis: DensityAxis = "log",
+) -> None:
+    """Spectral densities per unit of the eigenvalue axis as it is drawn, with a band of two standard errors.
+
+    Raises:
+        FedscapeError: an axis of another kind.
+    """
+    if eigenvalue_axis not in ("linear", "symlog"):
+        raise FedscapeError(
+            f"unknown eigenvalue axis '{eigenvalue_axis}': give linear or symlog (a plain logarithm has no room for "
+            "the eigenvalues below 0)"
+        )
+    if density_axis not in ("linear", "log"):
+        raise FedscapeError(f"unknown density axis '{density_axis}': give linear or log")
+    densities = [_density_of(report) for report in reports]
+    axis = SymLog(max(density.resolved() for density in densities)) if eigenvalue_axis == "symlog" else None
+    floor, top = np.inf, 0.0
+    ends: list[float] = []
+    for i, (report, density, label) in enumerate(zip(reports, densities, labels, strict=True)):
+        curve = density.on(axis)
+        # One eigenvalue out of d at the peak of its kernel: lower values are the kernel's tails.
+        one = 1 / (report.parameters * curve.width * np.sqrt(2 * np.pi))
+        floor, top = min(floor, 0.1 * one), max(top, float((curve.values + 2 * curve.stderr).max()))
+        ends += [float(curve.grid[0]), float(curve.grid[-1])]
+        style: dict[str, Any] = {"color": COLOURS[i % 7], "linestyle": DASHES[i % 7], "linewidth": 1.4}
+        ax.plot(curve.grid, np.maximum(curve.values, 1e-300), **style, label=label)
+        low = np.maximum(curve.values - 2 * curve.stderr, 1e-300)
+        ax.fill_between(curve.grid, low, curve.values + 2 * curve.stderr, color=COLOURS[i % 7], alpha=0.2, lw=0)
+    ax.set(xlabel="Hessian eigenvalue", ylabel="density (per unit of eigenvalue)", title="Spectral density")
+    if axis is not None:
+        _symlog(ax, axis, min(ends), max(ends))
+    if density_axis == "log":
+        ax.set_yscale("log")
+        ax.set_ylim(floor, 3 * top)
+    else:
+        ax.set_ylim(0, 1.05 * top)
+    ax.grid(alpha=0.3)
+    if len(reports) > 1:
+        ax.legend(fontsize="small")
+
+
+def _density_of(report: HessianReport) -> Density:
+    if report.density is None:
+        raise FedscapeError(f"no density was measured of {report.title}: measure it with --density")
+    return report.density
+
+
+def _symlog(ax: Axes, axis: SymLog, low: float, high: float) -> None:
+    """Draw the eigenvalue axis so, with labels at 0 and at powers of ten, five a side at most."""
+    ax.set_xscale("symlog", linthresh=axis.within, linscale=0.9 / np.log(10))  # Matplotlib's for one slope at ±within
+    ax.set(xlabel=f"Hessian eigenvalue (axis linear within ±{axis.within:.1g})", ylabel="density (per decade)")
+    labelled, between = [0.0], []
+    first = int(np.ceil(np.log10(axis.within)))
+    for sign, reach in ((-1, -low), (1, high)):
+        powers = range(first, int(np.floor(np.log10(max(reach, axis.within)))) + 1)
+        labelled += [sign * 10.0**power for power in powers[:: -max(1, -(-len(powers) // 5))]]
+        between += [sign * digit * 10.0**power for power in powers for digit in range(1, 10)]
+    # Next to 0 there is no room for labels on a long axis.
+    room = 0.08 * float(axis.forward(np.array(high)) - axis.forward(np.array(low)))
+    labelled = [place for place in labelled if place == 0 or abs(axis.forward(np.array(place))) > room]
+    ax.xaxis.set_major_locator(FixedLocator(sorted(labelled)))
+    ax.xaxis.set_minor_locator(FixedLocator(sorted(place for place in between if low <= place <= high)))
+    ax.xaxis.set_minor_formatter(NullFormatter())
+    ax.set_xlim(low, high)
+
+
+def plot_spectra(
+    reports: Sequence[HessianReport],
+    labels: Sequence[str] | None = None,
+    eigenvalue_axis: EigenvalueAxis = "linear",
+    density_axis: DensityAxis = "log",
+) -> Figure:
+    """Eigenvalues of all reports on one panel; their densities on a second, with these axes, where all have one."""
+    names = labels or [report.title for report in reports]
+    panels = 2 if all(report.density is not None for report in reports) else 1
+    figure = Figure(figsize=(5.6 * panels, 4.2), layout="constrained")
+    axes = figure.subplots(1, panels, squeeze=False)[0]
+    draw_eigenvalues(axes[0], reports, names)
+    if panels == 2:
+        draw_densities(axes[1], reports, names, eigenvalue_axis, density_axis)
+    if len(reports) == 1:
+        figure.suptitle(reports[0].title, fontsize=11)
+    caption = "error bars: residuals"
+    if panels == 2:
+        kernel = "0.1 decades" if eigenvalue_axis == "symlog" else "1 % of the spectrum's range"
+        caption += f"; density: Gaussian kernel, σ {kernel}, band of two standard errors over the probes"
+    figure.supxlabel(caption, fontsize=8, color="0.3")
+    return figure
+
+
+def plot_rounds(runs: Mapping[str, Sequence[tuple[int, HessianReport]]]) -> Figure:
+    """Over the rounds of each run: the first eigenvalue with its error bound, the trace with two standard errors
+    (where it was measured), the loss."""
+    first = next(iter(runs.values()))[0][1]
+    traced = all(report.trace is not None for points in runs.values() for _, report in points)
+    panels = ["eigenvalue", "trace", "loss"] if traced else ["eigenvalue", "loss"]
+    figure = Figure(figsize=(4.6 * len(panels), 4.0), layout="constrained")
+    axes = dict(zip(panels, figure.subplots(1, len(panels)), strict=True))
+    for i, (name, points) in enumerate(runs.items()):
+        rounds = [number for number, _ in points]
+        style: dict[str, Any] = {"color": COLOURS[i % 7], "marker": MARKERS[i % 7], "linestyle": DASHES[i % 7]}
+        style |= {"linewidth": 1, "capsize": 3, "label": name}
+        values = [report.eigen.values[0] for _, report in points]
+        axes["eigenvalue"].errorbar(rounds, values, [report.eigen.bounds[0] for _, report in points], **style)
+        if traced:
+            traces = [report.trace for _, report in points if report.trace is not None]
+            axes["trace"].errorbar(rounds, [t.value for t in traces], [2 * t.stderr for t in traces], **style)
+        axes["loss"].errorbar(rounds, [report.loss for _, report in points], **style)
+    axes["eigenvalue"].set(ylabel=f"{first.labels()[0]} of the {first.matrix}", title="First eigenvalue")
+    if traced:
+        axes["trace"].set(ylabel="trace", title="Trace")
+    axes["loss"].set(ylabel=f"loss on {first.samples:,} {first.split} samples", title="Loss")
+    for ax in axes.values():
+        ax.set_xlabel("communication round")
+        ax.xaxis.set_major_locator(MaxNLocator(integer=True))
+        ax.grid(alpha=0.3)
+        if len(runs) > 1:
+            ax.legend()
+    caption = "error bars: bounds of the eigenvalues" + ("; two standard errors of the traces" if traced else "")
+    figure.supxlabel(caption, fontsize=8, color="0.3")
+    return figure

@@ -1,0 +1,284 @@
+"""What was measured of a Hessian, as a value that tabulates and plots itself."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from analysis.hessian.spectrum.density import Density
+from analysis.hessian.spectrum.eigen import Eigenpairs
+from analysis.hessian.spectrum.trace import Trace
+from landscape import FedscapeError
+from landscape.terminal.table import Table
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+EigenvalueAxis = Literal["linear", "symlog"]
+DensityAxis = Literal["log", "linear"]
+Matrix = Literal["hessian", "ggn", "fisher", "mc-fisher"]
+
+_PLAIN = (
+    "hvps", "seconds", "samples", "parameters", "loss", "accuracy", "split", "dtype", "device", "which", "matrix",
+    "weight_decay", "man",
+)  # fmt: skip
+
+
+_PRODUCTS = {
+    "hessian": "Hessian-vector",
+    "ggn": "Gauss-Newton-vector",
+    "fisher": "Fisher-vector",
+    "mc-fisher": "Monte-Carlo-Fisher-vector",
+}
+
+
+def read_ratio(text: str) -> tuple[int, int]:
+    """(i, j) of a text such as ``1/5``.
+
+    Raises:
+        FedscapeError: it is of another form.
+    """
+    parts = text.split("/")
+    if len(parts) != 2 or not all(part.strip().isdecimal() for part in parts):
+        raise FedscapeError(f"'{text}' is no ratio of eigenvalues: give one such as 1/5")
+    return int(parts[0]), int(parts[1])
+
+
+def check_ratios(ratios: Sequence[tuple[int, int]], which: str, k: int) -> None:
+    """Refuse ratios λ_i/λ_j that k eigenvalues at that end of the spectrum do not give.
+
+    Raises:
+        FedscapeError: they do not.
+    """
+    for i, j in ratios:
+        if min(i, j) < 1:
+            raise FedscapeError(f"the ratio {i}/{j} is none of eigenvalues: they are counted from 1")
+        if which not in ("largest", "both"):
+            raise FedscapeError(f"the ratio {i}/{j} is one of the largest eigenvalues: measure those (--which largest)")
+        if max(i, j) > k:
+            raise FedscapeError(
+                f"the ratio {i}/{j} needs {max(i, j)} eigenvalues, and there are {k}: give --top {max(i, j)}"
+            )
+
+
+def _lists(density: Density) -> dict[str, Any]:
+    return {name: value.tolist() if isinstance(value, np.ndarray) else value for name, value in vars(density).items()}
+
+
+def _arrays(density: dict[str, Any]) -> dict[str, Any]:
+    given = {name: density[name] for name in Density.__dataclass_fields__}
+    return {name: np.array(value) if isinstance(value, list) else value for name, value in given.items()}
+
+
+@dataclass(frozen=True)
+class HessianReport:
+    """The spectrum of ∇²L at one point.
+
+    Attributes:
+        title: what was measured, in a line.
+        eigen: the largest eigenvalues.
+        trace, density: ``None`` where they were not asked for.
+        loss, accuracy: at the point (accuracy ``None`` where the targets are no classes), with MAN's penalty where
+            there is one and without the weight decay.
+        split: which data; samples: how many.
+        parameters: d.
+        dtype, device: of the arithmetic.
+        hvps: matrix-vector products spent in all.
+        seconds: time spent in all.
+        which: the end of the spectrum measured; ``matrix``: which matrix; ``weight_decay``: c of c I added to it.
+        man: what MAN's activation norms are multiplied by in the loss; block: globs over the parameters whose principal
+            block it is, of which ``parameters`` is the dimension; empty for the whole.
+        ratios: (i, j) of the λ_i/λ_j to show beside λ1/λ5.
+    """
+
+    title: str
+    eigen: Eigenpairs
+    trace: Trace | None
+    density: Density | None
+    loss: float
+    accuracy: float | None
+    split: str
+    samples: int
+    parameters: int
+    dtype: str
+    device: str
+    hvps: int
+    seconds: float
+    which: str = "largest"
+    matrix: str = "hessian"
+    weight_decay: float = 0.0
+    man: float = 0.0
+    block: tuple[str, ...] = ()
+    ratios: tuple[tuple[int, int], ...] = ()
+
+    @property
+    def largest(self) -> int:
+        """How many of the largest eigenvalues there are."""
+        n = len(self.eigen.values)
+        return {"largest": n, "both": n // 2}.get(self.which, 0)
+
+    def ratio(self, i: int, j: int) -> float | None:
+        """λ_i/λ_j of the largest eigenvalues, counted from 1; ``None`` where they are not all measured."""
+        return self.eigen.ratio(i, j) if max(i, j) <= self.largest else None
+
+    @property
+    def ratio_1_5(self) -> float | None:
+        """λ1/λ5 of the largest eigenvalues; ``None`` where they are not all measured."""
+        return self.ratio(1, 5)
+
+    def with_ratios(self, ratios: Sequence[tuple[int, int]]) -> HessianReport:
+        """The same report that shows these ratios beside λ1/λ5.
+
+        Raises:
+            FedscapeError: as :func:`check_ratios`.
+        """
+        check_ratios(ratios, self.which, self.largest)
+        return replace(self, ratios=tuple(pair for pair in dict.fromkeys(ratios) if pair != (1, 5)))
+
+    def labels(self) -> list[str]:
+        """What each eigenvalue is called: λ1 is the largest, λd the smallest, |λ|1 the largest in magnitude."""
+        n, d = len(self.eigen.values), self.parameters
+        if self.which == "magnitude":
+            return [f"|λ|{i}" for i in range(1, n + 1)]
+        k = {"largest": n, "smallest": 0, "both": n // 2}[self.which]
+        return [f"λ{i}" for i in range(1, k + 1)] + [f"λ{d - i}" if i else f"λ{d}" for i in range(n - k)]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Numbers, text and lists only; the keys of the JSON file."""
+        return {
+            "title": self.title,
+            "eigenvalues": self.eigen.values.tolist(),
+            "residuals": self.eigen.residuals.tolist(),
+            "error_bounds": self.eigen.bounds.tolist(),
+            "converged": self.eigen.converged.tolist(),
+            "eigen_hvps": self.eigen.products,
+            "ratio_1_5": self.ratio_1_5,
+            "ratios": {f"{i}/{j}": self.ratio(i, j) for i, j in self.ratios},
+            "trace": None if self.trace is None else asdict(self.trace),
+            "density": None if self.density is None else self._density(),
+            **{name: getattr(self, name) for name in _PLAIN},
+            "block": list(self.block),
+        }
+
+    def _density(self) -> dict[str, Any]:
+        assert self.density is not None
+        derived = {
+            "moments": [self.density.moment(order) for order in (1, 2, 3, 4)],
+            "negative_mass": self.density.mass_below(),
+            "effective_rank": self.density.effective_rank(self.parameters),
+        }
+        return {**_lists(self.density), **derived}
+
+    @classmethod
+    def from_dict(cls, numbers: dict[str, Any]) -> HessianReport:
+        """The report that :meth:`to_dict` gave, without eigenvectors.
+
+        Raises:
+            KeyError, TypeError: the dictionary is not one of its.
+        """
+        values, residuals, bounds, converged = (
+            np.array(numbers[name]) for name in ("eigenvalues", "residuals", "error_bounds", "converged")
+        )
+        trace, density = numbers["trace"], numbers["density"]
+        return cls(
+            eigen=Eigenpairs(values, residuals, bounds, converged, numbers["eigen_hvps"]),
+            trace=None if trace is None else Trace(**trace),
+            density=None if density is None else Density(**_arrays(density)),
+            title=numbers["title"],
+            block=tuple(numbers.get("block", ())),
+            ratios=tuple(read_ratio(text) for text in numbers.get("ratios", {})),
+            **{name: numbers[name] for name in _PLAIN if name in numbers},  # earlier files lack the newest
+        )
+
+    def rows(self) -> list[tuple[str, str, str]]:
+        """The table: quantity, value, uncertainty."""
+        rows = [
+            (label, f"{value:.6g}", f"residual {residual:.1e}" + ("" if converged else ", NOT CONVERGED"))
+            for label, value, residual, converged in zip(
+                self.labels(), self.eigen.values, self.eigen.residuals, self.eigen.converged, strict=True
+            )
+        ]
+        for i, j in ((1, 5), *self.ratios):
+            if (ratio := self.ratio(i, j)) is not None:
+                rows.append((f"λ{i}/λ{j}", f"{ratio:.4g}", ""))
+        if self.trace is not None:
+            rows.append(("trace", f"{self.trace.value:.6g}", f"± {self.trace.stderr:.2g} (standard error)"))
+        if self.density is not None:
+            origin = f"from the density, {len(self.density.nodes)} probes"
+            rows.append(("λ mean", f"{self.density.moment(1):.4g}", origin))
+            rows.append(("λ < 0", f"{self.density.mass_below():.2%}", "share of the eigenvalues, " + origin))
+            rank = self.density.effective_rank(self.parameters)
+            rows.append(("effective rank", f"{rank:.4g}", "(Σλ)²/Σλ², " + origin))
+        over = f"{self.samples:,} {self.split} samples" + (", without the weight decay" if self.weight_decay else "")
+        rows.append(("loss + MAN" if self.man else "loss", f"{self.loss:.6g}", over))
+        if self.accuracy is not None:
+            rows.append(("accuracy", f"{self.accuracy:.2%}", ""))
+        return rows
+
+    @property
+    def cost(self) -> str:
+        """What it took, in a line."""
+        return (
+            f"{self.hvps:,} {_PRODUCTS[self.matrix]} products of {self.parameters:,} parameters "
+            f"in {self.seconds:.1f} s ({self.device}, {self.dtype})"
+        )
+
+    def __str__(self) -> str:
+        rows = self.rows()
+        name, value = (max(len(row[i]) for row in rows) for i in (0, 1))
+        lines = [f"{a:<{name}}  {b:>{value}}  {c}".rstrip() for a, b, c in rows]
+        return "\n".join([self.title, *lines, self.cost])
+
+    def _repr_html_(self) -> str:
+        cells = "".join(
+            "<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in row) + "</tr>" for row in self.rows()
+        )
+        return f"<table><caption>{html.escape(self.title)}</caption>{cells}</table><p>{html.escape(self.cost)}</p>"
+
+    def plot(
+        self,
+        path: str | Path | None = None,
+        eigenvalue_axis: EigenvalueAxis = "linear",
+        density_axis: DensityAxis = "log",
+    ) -> Figure:
+        """Eigenvalues and, where it was measured, the density; written to ``path`` where one is given.
+
+        Args:
+            path: the picture's file.
+            eigenvalue_axis: of the density: ``linear``, or ``symlog``: logarithmic on both sides of 0 and linear where
+                the quadrature tells no eigenvalues apart (:class:`analysis.hessian.spectrum.density.SymLog`).
+            density_axis: ``log`` or ``linear``.
+
+        Raises:
+            FedscapeError: the file cannot be written or is of no kind Matplotlib writes; another kind of axis.
+        """
+        from analysis.hessian.plots.spectrum import plot_spectra
+        from landscape.storage.pictures import save_figure
+
+        figure = plot_spectra([self], None, eigenvalue_axis, density_axis)
+        if path is not None:
+            save_figure(figure, path)
+        return figure
+
+
+def comparison_table(reports: Sequence[HessianReport]) -> Table:
+    """A row a report: loss, accuracy, the first and the last eigenvalue (or both ends), λ1/λ5 and the other ratios
+    asked for, trace, cost."""
+    first = reports[0]
+    other = len(first.eigen.values) // 2 if first.which == "both" else -1
+    ends = first.labels()[0], first.labels()[other]
+    pairs = list(dict.fromkeys([(1, 5), *(pair for report in reports for pair in report.ratios)]))
+    names = [f"λ{i}/λ{j}" for i, j in pairs]
+    columns = ("model", "loss", "accuracy", *ends, *names, "trace", "trace stderr", "products", "seconds")
+    rows = []
+    for r in reports:
+        trace = (None, None) if r.trace is None else (r.trace.value, r.trace.stderr)
+        values = float(r.eigen.values[0]), float(r.eigen.values[other])
+        ratios = [r.ratio(i, j) for i, j in pairs]
+        rows.append((r.title, r.loss, r.accuracy, *values, *ratios, *trace, float(r.hvps), r.seconds))
+    return Table(columns, tuple(rows))

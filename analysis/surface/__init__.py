@@ -1,0 +1,9 @@
+"""Loss surfaces: planes and lines in parameter space, measured, stored and drawn.
+
+``python -m analysis.surface CKPT`` is the command, :func:`measure_surface` the same in one call.
+"""
+
+from analysis.surface.measure import measure_surface
+from analysis.surface.values import Surface
+
+__all__ = ["Surface", "measure_surface"]

@@ -1,0 +1,1 @@
+"""Pictures, pages and ParaView files of surfaces; nothing here computes."""

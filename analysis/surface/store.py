@@ -1,0 +1,313 @@
+"""The HDF5 file of a loss surface: what loss-landscape's plotters read, and enough to resume.
+
+Layout: ``xcoordinates`` [nx], ``ycoordinates`` [ny]; ``train_loss`` and ``train_acc`` (``test_...`` for the
+test split; accuracy in percent, absent where the targets are no classes) and their standard errors over the samples
+(``train_loss_stderr``, ...), [ny, nx], so that row j belongs to ``ycoordinates[j]`` as ``numpy.meshgrid`` has it;
+``done`` [ny, nx], 1 where a point is measured; ``error`` [ny, nx], bounds on the relative error of the loss.  While
+points are being measured, the others are not-a-number; in the end (attribute ``finished``) they are interpolated,
+and their ``error`` is not 0.  Attributes say of what (:class:`Provenance`).  The directions are not in the file: the
+seed gives them again, or a file beside it.  The user block, 512 bytes which HDF5 readers skip, begins with the format's
+name and the SHA-256 of the rest, because HDF5's own reader does not stand damage.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import os
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+
+from landscape import FedscapeError
+from landscape.storage.files import atomic_write
+from landscape.version import versions
+
+FORMAT = "fedscape-surface/2"
+
+_USER_BLOCK = 512
+_WAY_OUT = "give another --out (store), or --fresh (resume=False) to replace it"
+
+WRITE_EVERY = 2.0
+"""Seconds between two writes of the file, at least; a kill loses no more than that."""
+
+MAX_POINTS = 1000
+"""Points along an axis, at most."""
+
+
+@dataclass(frozen=True)
+class Provenance:
+    """What a surface is of: surfaces with the same provenance are the same function on the same grid.
+
+    Attributes:
+        model, data, algorithm: names; ``round`` of training (``None``: unknown).
+        checkpoint, samples_digest, plane: digests of the model, of the samples, of origin and directions.
+        normalisation, seed: of the directions; ``span`` and ``points`` of the grid.
+        split, samples, clients: the data measured on; ``clients`` as in ``0-9, 12``, or ``all``.
+        loss, dtype: the loss function, and the type it was computed in.
+        kind: of the plane (:class:`analysis.surface.planes.Plane`).
+        others: digests of the other models that the plane goes through, in order.
+        regulariser: what is added to the loss, in words; nothing where it is empty.
+        batchnorm: which statistics BatchNorm has at a point (:class:`analysis.surface.points.Points`), or ``none``.
+        test: whether the test data are measured too, beside ``split``.
+        lambda_max: whether the Hessian's largest eigenvalue is.
+    """
+
+    model: str
+    data: str
+    algorithm: str
+    round: int | None
+    checkpoint: str
+    plane: str
+    normalisation: str
+    seed: int
+    span: float
+    points: int
+    split: str
+    samples: int
+    clients: str
+    samples_digest: str
+    loss: str
+    dtype: str
+    kind: str = "random"
+    others: str = ""
+    regulariser: str = ""
+    batchnorm: str = "none"
+    test: bool = False
+    lambda_max: bool = False
+
+    def differences(self, other: Provenance) -> list[str]:
+        """What differs, in words, causes before consequences: ``seed (0 there, 1 here)``."""
+        names = [f.name for f in fields(self) if getattr(self, f.name) != getattr(other, f.name)]
+        if {"checkpoint", "normalisation", "seed", "dtype", "kind", "others"} & set(names):
+            names = [name for name in names if name != "plane"]
+        if {"data", "split", "samples", "clients"} & set(names):
+            names = [name for name in names if name != "samples_digest"]
+        return [
+            f"{name.replace('_', ' ')} ({_short(getattr(self, name))} there, {_short(getattr(other, name))} here)"
+            for name in names
+        ]
+
+
+def client_ranges(clients: Sequence[int] | None) -> str:
+    """Client ids as text: ``0-9, 12``; ``all`` for ``None``."""
+    if clients is None:
+        return "all"
+    runs: list[list[int]] = []
+    for client in clients:
+        if runs and client == runs[-1][1] + 1:
+            runs[-1][1] = client
+        else:
+            runs.append([client, client])
+    return ", ".join(f"{a}" if a == b else f"{a}-{b}" for a, b in runs)
+
+
+class SurfaceStore:
+    """The values of a surface in the making, in memory and (where ``path`` is given) in a file.
+
+    Attributes:
+        x, y: coordinates, [nx] and [ny].
+        values: by name, as in the file, [ny, nx]; not-a-number where there is none.
+        done: which points are measured, [ny, nx].
+        error: bounds on the loss's relative error, [ny, nx]; 0 where measured.
+        tolerance: what the bounds were to be within; ``None`` while there are points without a value.
+        provenance: what is measured.
+        notes: what else is worth keeping (device, micro-batch size, the plane's marks); takes no part in resuming.
+        seconds: time spent measuring, all sessions together.
+    """
+
+    def __init__(
+        self,
+        x: np.ndarray,
+        y: np.ndarray,
+        provenance: Provenance,
+        names: Sequence[str],
+        *,
+        path: Path | None = None,
+        notes: dict[str, Any] | None = None,
+    ) -> None:
+        shape = len(y), len(x)
+        self.x, self.y, self.provenance, self.path = x, y, provenance, path
+        self.values = {name: np.full(shape, np.nan) for name in names}
+        self.done = np.zeros(shape, dtype=bool)
+        self.error = np.zeros(shape)
+        self.tolerance: float | None = None
+        self.notes = notes or {}
+        self.seconds = 0.0
+        self._due = 0.0
+
+    @property
+    def promised(self) -> float:
+        """The largest of the error bounds; 0 where all is measured."""
+        return float(self.error.max())
+
+    def resume(self) -> None:
+        """Take over what the file holds, where there is one.
+
+        Raises:
+            FedscapeError: it is damaged, no surface, or one of something else.
+        """
+        if self.path is None or not os.path.exists(self.path):
+            return
+        earlier = SurfaceStore.read(self.path)
+        differing = earlier.provenance.differences(self.provenance)
+        same = np.array_equal(earlier.x, self.x) and np.array_equal(earlier.y, self.y)
+        if not differing and not (same and earlier.values.keys() == self.values.keys()):
+            differing = ["coordinates"]
+        if differing:
+            raise FedscapeError(
+                f"{self.path} holds another surface, which differs in {', '.join(differing)}: " + _WAY_OUT
+            )
+        self.values, self.done, self.seconds = earlier.values, earlier.done, earlier.seconds
+        self.error, self.tolerance = earlier.error, earlier.tolerance
+        if self.tolerance is not None:
+            self.notes = earlier.notes
+        elif self.done.any():
+            self.notes["batch_size"] = earlier.notes["batch_size"]
+
+    def replace(self) -> None:
+        """Make ready to write over what the file holds, if that is a surface of whatever.
+
+        Raises:
+            FedscapeError: it is something else.
+        """
+        if self.path is not None and os.path.exists(self.path):
+            _contents(self.path)
+
+    def fulfils(self, tolerance: float) -> bool:
+        """Whether every point has a value, to this tolerance."""
+        return self.tolerance is not None and (bool(self.done.all()) or self.tolerance <= tolerance)
+
+    def reopen(self) -> None:
+        """Forget what is interpolated: more is to be measured."""
+        for array in self.values.values():
+            array[~self.done] = np.nan
+        self.error[:], self.tolerance = 0.0, None
+
+    def put(self, row: int, column: int, values: Mapping[str, float]) -> None:
+        """Record one point, finite or not, and write the file where that is due."""
+        for name, value in values.items():
+            self.values[name][row, column] = value
+        self.done[row, column] = True
+        if time.monotonic() >= self._due:
+            self.save()
+
+    def finish(self, values: Mapping[str, np.ndarray], error: np.ndarray, tolerance: float) -> None:
+        """Take interpolated values where nothing is measured; a tolerance of 0 where all is."""
+        for name, array in values.items():
+            self.values[name] = np.where(self.done, self.values[name], array)
+        self.error = np.where(self.done, 0.0, error)
+        self.tolerance = 0.0 if self.done.all() else tolerance
+
+    def save(self) -> None:
+        """Write the whole file, atomically.
+
+        Raises:
+            FedscapeError: it cannot be written.
+        """
+        if self.path is None:
+            return
+        start = time.monotonic()
+        contents = io.BytesIO()
+        with h5py.File(contents, "w", userblock_size=_USER_BLOCK) as file:
+            self._fill(file)
+        body = contents.getbuffer()[_USER_BLOCK:]
+        with atomic_write(self.path) as target:
+            target.write(_header(body).ljust(_USER_BLOCK, b"\0"))
+            target.write(body)
+        now = time.monotonic()
+        self._due = now + max(WRITE_EVERY, 20 * (now - start))  # writing takes 5 % of the time at most
+
+    def _fill(self, file: h5py.File) -> None:
+        file["xcoordinates"] = self.x
+        file["ycoordinates"] = self.y
+        for name, array in self.values.items():
+            file[name] = array
+        file["done"] = self.done.astype(np.uint8)
+        file["error"] = self.error
+        file.attrs["format"] = FORMAT
+        for name, value in vars(self.provenance).items():
+            if value is not None:
+                huge = isinstance(value, int) and value.bit_length() > 63
+                file.attrs[name] = str(value) if huge else value
+        file.attrs["finished"] = self.tolerance is not None
+        file.attrs["tolerance"] = np.nan if self.tolerance is None else self.tolerance
+        file.attrs["seconds"] = self.seconds
+        file.attrs["notes"] = json.dumps(self.notes)
+        file.attrs["versions"] = json.dumps({**versions(), "h5py": h5py.__version__})
+
+    @classmethod
+    def read(cls, path: str | Path) -> SurfaceStore:
+        """A store as it lies on disk, finished or not.
+
+        Raises:
+            FedscapeError: no such file, not a surface, or damaged.
+        """
+        path = Path(path)
+        contents = _contents(path)
+        damaged = f"{path} is damaged or was changed: {_WAY_OUT}"
+        if not contents.startswith(_header(contents[_USER_BLOCK:])):
+            raise FedscapeError(damaged)
+        try:
+            with h5py.File(io.BytesIO(contents), "r") as file:
+                return cls._from(file, path)
+        except Exception as error:  # made by something else, under our name
+            raise FedscapeError(damaged) from error
+
+    @classmethod
+    def _from(cls, file: h5py.File, path: Path) -> SurfaceStore:
+        readers = {"int": int, "int | None": int, "float": float, "str": str, "bool": bool}
+        values = {f.name: readers[str(f.type)](file.attrs[f.name]) for f in fields(Provenance) if f.name in file.attrs}
+        provenance = Provenance(**{"round": None, **values})
+        names = [name for name in file if name.startswith(("train_", "test_"))]
+        x, y = _array(file, "xcoordinates", 1), _array(file, "ycoordinates", 1)
+        store = cls(x, y, provenance, names, path=path, notes=json.loads(file.attrs["notes"]))
+        shape = store.done.shape
+        store.values = {name: _array(file, name, shape) for name in names}
+        store.done = _array(file, "done", shape).astype(bool)
+        store.error = _array(file, "error", shape)
+        store.tolerance = float(file.attrs["tolerance"]) if file.attrs["finished"] else None
+        store.seconds = float(file.attrs["seconds"])
+        return store
+
+
+def _contents(path: Path) -> bytes:
+    """The bytes of a surface's file, damaged or not; of any other file no more than its beginning is read."""
+    name = FORMAT.encode() + b"\n"
+    try:
+        with open(path, "rb") as file:
+            contents = file.read(len(name))
+            if contents == name:
+                return contents + file.read()
+    except FileNotFoundError:
+        raise FedscapeError(f"there is no file {path}") from None
+    except OSError as error:
+        raise FedscapeError(f"cannot read {path}: {error.strerror}") from error
+    raise FedscapeError(
+        f"{path} is not a surface of Fedscape's: it does not say format '{FORMAT}'; give another --out (store)"
+    )
+
+
+def _header(body: bytes | memoryview) -> bytes:
+    return f"{FORMAT}\nsha256 {hashlib.sha256(body).hexdigest()}\n".encode()
+
+
+def _array(file: h5py.File, name: str, shape: int | tuple[int, ...]) -> np.ndarray:
+    """A dataset's values, its shape checked before anything is read."""
+    dataset = file[name]
+    fits = dataset.ndim == shape if isinstance(shape, int) else dataset.shape == shape
+    if not fits or max(dataset.shape) > MAX_POINTS:
+        raise ValueError(f"'{name}' has the shape {dataset.shape}")
+    return dataset[()].astype(np.float64)
+
+
+def _short(value: object) -> str:
+    text = str(value)
+    text = text if text.isprintable() else ascii(text)
+    return text[:12] + "…" if len(text) == 64 else text[:80]

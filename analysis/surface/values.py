@@ -1,0 +1,296 @@
+"""A surface as a value: what was measured, of what, and how well it is known."""
+
+from __future__ import annotations
+
+import base64
+import html
+import io
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from analysis.surface.barrier import Barrier, barrier
+from analysis.surface.directions import FILTER
+from analysis.surface.marked_points import Mark
+from analysis.surface.store import Provenance, SurfaceStore
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+_RECIPES = {
+    FILTER: "random directions, filter-normalised (Li et al. 2018)",
+    "none": "random Gaussian directions",
+    "none, biases too": "random Gaussian directions of all parameters (Qu et al. 2022)",
+    "eigenvectors": "the Hessian's two leading eigenvectors",
+    "Gram–Schmidt": "the plane through three models (Garipov et al. 2018)",
+    "principal components": "the principal components of a run's models (Li et al. 2018)",
+    "difference": "the straight line between two models",
+}
+"""By what :class:`Provenance` calls the normalisation."""
+
+
+@dataclass(frozen=True, eq=False)
+class Surface:
+    """The loss on a grid in a plane: ``loss[j, i]`` is the loss at the point (``x[i]``, ``y[j]``).
+
+    Attributes:
+        x, y: steps along the first and the second direction, [nx] and [ny].
+        loss: mean loss, [ny, nx]; infinite or not-a-number where it is so.
+        accuracy: fraction of correct predictions, [ny, nx]; ``None`` where the targets are no classes.
+        measured: which points have a value, [ny, nx]; all of them unless the surface is a file of a measurement that
+            was stopped.
+        provenance: of what: checkpoint, plane, data, dtype.
+        notes: device, micro-batch size, cosine between the directions.
+        seconds: time spent measuring.
+        kind: of the plane: ``random``, ``hessian``, ``three``, ``pca``, ``line`` (one row, y = 0) or ``profile`` (a
+            row for each direction that the seed draws).
+        axis_labels: of x and y; ``None``: steps along the directions.
+        marks: the models that lie in the plane; empty: the checkpoint at (0, 0).
+        trajectory: models on the way of a run, projected, [t, 2].
+        computed: which values are measured and not interpolated, [ny, nx]; ``None``: as ``measured`` says.
+        promised_error: of the interpolated values, relative; ``None`` where nothing is interpolated.
+        loss_stderr, accuracy_stderr: standard errors over samples, [ny, nx].
+        error: bounds on the loss's relative error, [ny, nx]; 0 where it is measured.
+        lambda_max: the Hessian's largest eigenvalue, [ny, nx], where it was measured.
+        test: the same of the test data, where they were measured too.
+    """
+
+    x: np.ndarray
+    y: np.ndarray
+    loss: np.ndarray
+    accuracy: np.ndarray | None
+    measured: np.ndarray
+    provenance: Provenance
+    notes: dict[str, Any]
+    seconds: float
+    kind: str = "random"
+    axis_labels: tuple[str, str] | None = None
+    marks: tuple[Mark, ...] = ()
+    trajectory: np.ndarray | None = None
+    computed: np.ndarray | None = None
+    promised_error: float | None = None
+    loss_stderr: np.ndarray | None = None
+    accuracy_stderr: np.ndarray | None = None
+    error: np.ndarray | None = None
+    lambda_max: np.ndarray | None = None
+    test: Surface | None = None
+
+    @classmethod
+    def load(cls, path: str | Path) -> Surface:
+        """Read a store, finished or not.
+
+        Raises:
+            FedscapeError: no such file, not a surface, or damaged.
+        """
+        return cls.of(SurfaceStore.read(path))
+
+    @classmethod
+    def of(cls, store: SurfaceStore, test: bool = False) -> Surface:
+        """What a store holds; of its test data where it holds them beside others."""
+        p = store.provenance
+        if test:
+            p = replace(p, split="test", clients="all", samples=int(store.notes["test samples"]), test=False)
+        accuracy, accuracy_stderr = (
+            array / 100 if (array := store.values.get(f"{p.split}_acc{kind}")) is not None else None
+            for kind in ("", "_stderr")
+        )
+        finished, plane = store.tolerance is not None, store.notes.get("plane", {})
+        return cls(
+            x=store.x,
+            y=store.y,
+            loss=store.values[f"{p.split}_loss"],
+            accuracy=accuracy,
+            measured=np.ones_like(store.done) if finished else store.done,
+            provenance=p,
+            notes=store.notes,
+            seconds=store.seconds,
+            kind=p.kind,
+            axis_labels=tuple(plane["labels"]) if "labels" in plane else None,
+            marks=tuple(Mark(*mark) for mark in plane.get("marks", ())),
+            trajectory=np.array(plane["trajectory"]) if plane.get("trajectory") else None,
+            computed=store.done,
+            promised_error=None if store.done.all() or not finished else store.promised,
+            loss_stderr=store.values.get(f"{p.split}_loss_stderr"),
+            accuracy_stderr=accuracy_stderr,
+            error=store.error,
+            lambda_max=store.values.get(f"{p.split}_lambda_max"),
+            test=cls.of(store, test=True) if p.test else None,
+        )
+
+    def row(self, k: int) -> Surface:
+        """One of the lines of a profile."""
+
+        def cut(array: np.ndarray | None) -> np.ndarray | None:
+            return None if array is None else array[k : k + 1]
+
+        return replace(
+            self,
+            y=self.y[k : k + 1],
+            loss=self.loss[k : k + 1],
+            accuracy=cut(self.accuracy),
+            measured=self.measured[k : k + 1],
+            computed=cut(self.computed),
+            loss_stderr=cut(self.loss_stderr),
+            accuracy_stderr=cut(self.accuracy_stderr),
+            error=cut(self.error),
+            lambda_max=cut(self.lambda_max),
+            test=None if self.test is None else self.test.row(k),
+        )
+
+    def __repr__(self) -> str:
+        p = self.provenance
+        where = f"±{p.span:g} around" if self.kind in ("random", "hessian", "profile") else f"{self.kind} plane of"
+        return f"Surface({len(self.x)} × {len(self.y)} points {where} {p.algorithm}, {p.model} on {p.data})"
+
+    @property
+    def centre(self) -> tuple[int, int] | None:
+        """(row, column) of the first model's own point; ``None`` where it is none of the grid's."""
+        rows, columns = np.flatnonzero(self.y == 0), np.flatnonzero(self.x == 0)
+        return (int(rows[0]), int(columns[0])) if len(rows) and len(columns) else None
+
+    @property
+    def is_line(self) -> bool:
+        """Whether the rows are lines of their own (seeds of a profile) and no second axis."""
+        return self.kind in ("line", "profile") or len(self.y) == 1
+
+    @property
+    def barrier(self) -> Barrier | None:
+        """How far the loss rises between the first and the last model of a line; ``None`` where there are not two."""
+        if not self.is_line or len(self.y) > 1 or len(self.marks) < 2:
+            return None
+        ends = sorted(mark.x for mark in self.marks)
+        return barrier(self.x, self.loss[0], ends[0], ends[-1])
+
+    @property
+    def not_finite(self) -> int:
+        """How many measured losses are infinite or not-a-number."""
+        return int((self.measured & ~np.isfinite(self.loss)).sum())
+
+    def facts(self) -> dict[str, str]:
+        """The numbers worth reading, as text by name; of the test data too, where they were measured."""
+        facts = self._values()
+        if self.test is not None:
+            facts |= {f"test {name}": fact for name, fact in self.test._values().items()}
+        count = int((self.measured if self.computed is None else self.computed).sum())
+        rate = f" ({count / self.seconds:,.1f} points/s)" if self.seconds > 0 else ""
+        if (checked := self.notes.get("rounding")) is not None:
+            facts["rounding"] = self._rounding_words(checked)
+        facts["measured"] = f"{count:,} of {self.measured.size:,} points in {self.seconds:.1f} s{rate}"
+        if self.promised_error is not None:
+            wrong = f"{self.measured.size - count:,} points; by the checks the loss is off by {self.promised_error:.2%}"
+            seen = self.accuracy_spread
+            also = "" if seen is None else f", the accuracy was by up to {seen:.2g} points"
+            also += "" if self.lambda_max_spread is None else f", λ_max by up to {self.lambda_max_spread:.2g}"
+            facts["interpolated"] = f"{wrong} at most{also}"
+        return facts
+
+    def _values(self) -> dict[str, str]:
+        """Of one split: in the centre, the extremes, the barrier, what is not finite."""
+        facts = {}
+        if self.centre is not None:
+            facts["loss at the centre"] = f"{self.loss[self.centre]:.4g}"
+            if self.accuracy is not None:
+                facts["accuracy at the centre"] = f"{self.accuracy[self.centre]:.2%}"
+            if self.lambda_max is not None:
+                facts["λ_max at the centre"] = f"{self.lambda_max[self.centre]:.4g}"
+        finite = np.where(np.isfinite(self.loss), self.loss, np.nan)
+        if not np.isnan(finite).all():
+            for name, flat in (("lowest", np.nanargmin(finite)), ("highest", np.nanargmax(finite))):
+                j, i = np.unravel_index(flat, finite.shape)
+                facts[f"{name} loss"] = f"{finite[j, i]:.4g} at ({self.x[i]:.3g}, {self.y[j]:.3g})"
+        if self.kind == "line" and (rise := self.barrier) is not None:
+            facts["barrier"] = f"{rise.height:.4g} at {rise.x:.3g} of the way"
+        if self.not_finite:
+            facts["not finite"] = f"{self.not_finite} points"
+        return facts
+
+    def _rounding_words(self, checked: dict[str, Any]) -> str:
+        p = self.provenance
+        words = f"{p.dtype}: the loss is off by up to {checked[f'{p.split}_loss']:.2%}"
+        if (accuracy := checked.get(f"{p.split}_acc")) is not None:
+            words += f", the accuracy by up to {accuracy:.2g} points,"
+        return words + f" at {checked['points']} points that were measured in float32 too"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything as plain lists, numbers and text (:func:`landscape.storage.files.write_json` writes it)."""
+        return {
+            **asdict(self.provenance),
+            "notes": self.notes,
+            "seconds": self.seconds,
+            "x": self.x.tolist(),
+            "y": self.y.tolist(),
+            "loss": self.loss.tolist(),
+            "accuracy": None if self.accuracy is None else self.accuracy.tolist(),
+            "measured": self.measured.tolist(),
+            "computed": None if self.computed is None else self.computed.tolist(),
+            "error": None if self.error is None else self.error.tolist(),
+            "promised_error": self.promised_error,
+            "loss_stderr": None if self.loss_stderr is None else self.loss_stderr.tolist(),
+            "accuracy_stderr": None if self.accuracy_stderr is None else self.accuracy_stderr.tolist(),
+            "lambda_max": None if self.lambda_max is None else self.lambda_max.tolist(),
+            "test": None if self.test is None else self.test.to_dict(),
+        }
+
+    @property
+    def split_word(self) -> str:
+        """``training`` or ``test``."""
+        return {"train": "training"}.get(self.provenance.split, self.provenance.split)
+
+    @property
+    def accuracy_spread(self) -> float | None:
+        """By how many percentage points interpolated accuracies, of any split, were off where they were checked."""
+        seen = self.notes.get("spread", {})
+        splits = [self, self.test] if self.test is not None else [self]
+        found = [seen[name] for s in splits if (name := f"{s.provenance.split}_acc") in seen]
+        return max(found, default=None)
+
+    @property
+    def lambda_max_spread(self) -> float | None:
+        """By how much interpolated λ_max was off where it was checked."""
+        return self.notes.get("spread", {}).get(f"{self.provenance.split}_lambda_max")
+
+    @property
+    def loss_label(self) -> str:
+        """What the loss is, with what is added to it and its unit."""
+        return f"mean {self.split_word} {self.loss_name}"
+
+    @property
+    def loss_name(self) -> str:
+        """The same of any data."""
+        p = self.provenance
+        added = f" + {p.regulariser}" if p.regulariser else ""
+        return f"loss{added} ({'cross-entropy, nats' if p.loss == 'cross_entropy' else p.loss})"
+
+    @property
+    def recipe(self) -> str:
+        """How the directions were made, and with which statistics of BatchNorm, if there are any."""
+        name, statistics = self.provenance.normalisation, self.provenance.batchnorm
+        drawn = f"random directions, {name.replace(',', '-normalised,', 1) if ',' in name else name + '-normalised'}"
+        return _RECIPES.get(name, drawn) + ("" if statistics == "none" else f"; BatchNorm statistics {statistics}")
+
+    def plot(self, path: str | Path | None = None) -> Figure:
+        """Filled contours of loss and accuracy, or curves of lines; written to ``path`` (.png, .pdf ...) where given.
+
+        Raises:
+            FedscapeError: the file cannot be written, or is of no kind Matplotlib writes.
+        """
+        from analysis.surface.plots.figures import draw
+        from landscape.storage.pictures import check_picture, save_figure
+
+        if path is not None:
+            check_picture(path)
+        figure = draw([self])
+        if path is not None:
+            save_figure(figure, path)
+        return figure
+
+    def _repr_html_(self) -> str:
+        picture = io.BytesIO()
+        self.plot().savefig(picture, format="png", dpi=100)
+        rows = {**{name: str(value) for name, value in asdict(self.provenance).items()}, **self.facts()}
+        table = "".join(f"<tr><th>{html.escape(k)}</th><td>{html.escape(v)}</td></tr>" for k, v in rows.items())
+        image = base64.b64encode(picture.getvalue()).decode()
+        return f'<img alt="loss surface" src="data:image/png;base64,{image}"><table>{table}</table>'

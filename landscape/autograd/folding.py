@@ -1,0 +1,135 @@
+"""BatchNorm in evaluation mode folded into the layer before it: the same function with fewer passes over activations.
+
+With running statistics μ, σ² BatchNorm is affine, so that behind a linear map it is part of the map:
+
+    γ (W x + b − μ)/√(σ² + ε) + β  =  (s W) x + (s (b − μ) + β),   s = γ/√(σ² + ε),
+
+exact but for rounding.  It is done where the outputs of a convolution or a dense layer go into one BatchNorm and
+nowhere else, which a trace of the module tells.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, fx, nn
+
+from landscape.autograd.memory_format import TakesChannelsLast
+
+_LINEAR = (nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.Linear)
+_AGREE = 1e-3
+"""Far above the rounding of deep nets in float32."""
+_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
+
+
+class Folded(nn.Module):
+    """A linear layer with the BatchNorm behind it; both stay who they are, and are read by :meth:`refresh`."""
+
+    def __init__(self, linear: nn.Module, norm: nn.Module) -> None:
+        super().__init__()
+        # In a list, so that they are no parameters of this module's.
+        self._parts: list[Any] = [linear, norm]
+        self._weight = self._bias = torch.empty(0)
+
+    def refresh(self) -> None:
+        """Take weights and statistics as they are now."""
+        linear, norm = self._parts
+        scale = torch.rsqrt(norm.running_var + norm.eps)
+        if norm.weight is not None:
+            scale = scale * norm.weight
+        shift = -norm.running_mean if linear.bias is None else linear.bias - norm.running_mean
+        self._weight = linear.weight * scale.view(-1, *[1] * (linear.weight.dim() - 1))
+        if linear.weight.dim() == 4 and linear.weight.device.type == "cpu":
+            self._weight = self._weight.contiguous(memory_format=torch.channels_last)
+        self._bias = shift * scale if norm.bias is None else torch.addcmul(norm.bias, shift, scale)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """What the two layers give."""
+        linear, norm = self._parts
+        if not isinstance(linear, nn.Linear):
+            return linear._conv_forward(x, self._weight, self._bias)
+        if x.dim() == 2:
+            return nn.functional.linear(x, self._weight, self._bias)
+        return norm(linear(x))  # the last axis is the dense layer's, the second BatchNorm's
+
+
+@dataclass(frozen=True)
+class Folding:
+    """A module without the BatchNorm layers that could be folded, sharing all other layers with the original."""
+
+    module: nn.Module
+    layers: tuple[Folded, ...]
+
+    def refresh(self) -> None:
+        """Take the original's weights and statistics as they are now."""
+        for layer in self.layers:
+            layer.refresh()
+
+
+class _Tracer(fx.Tracer):
+    def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
+        # Layers of our own and of users' without parts are taken as they are: their code may look at shapes.
+        return super().is_leaf_module(m, module_qualified_name) or not any(m.children())
+
+
+def fold_batchnorm(module: nn.Module, example: Tensor) -> Folding | None:
+    """The module with BatchNorm folded; ``None`` where nothing can be, or a trace does not tell what the module does.
+
+    Args:
+        module: in evaluation mode; it stays as it is.
+        example: inputs, on which both must give the same outputs up to rounding.
+    """
+    if not any(type(layer) in _NORMS for layer in module.modules()) or _hooked(module):
+        return None
+    try:
+        graph = _Tracer().trace(module)
+    except Exception:  # code of the user's, which may do with a tracer's proxies what it likes
+        return None
+    named: dict[str, nn.Module] = dict(module.named_modules())
+    folded: dict[str, Folded] = {}
+    for node in list(graph.nodes):
+        if node.op != "call_module" or type(named[node.target]) not in _NORMS or len(node.args) != 1 or node.kwargs:
+            continue
+        norm, before = named[node.target], node.args[0]
+        if not isinstance(before, fx.Node) or before.op != "call_module":
+            continue
+        linear = named[str(before.target)]
+        alone = len(before.users) == 1 and len(before.args) == 1 and not before.kwargs
+        if type(linear) not in _LINEAR or not alone or not _fits(linear, norm):
+            continue
+        name = f"folded_{len(folded)}"
+        folded[name] = Folded(linear, norm)
+        before.target = name
+        node.replace_all_uses_with(before)
+        graph.erase_node(node)
+    if not folded:
+        return None
+    fused = fx.GraphModule({**named, **folded}, graph).eval()
+    fused.register_forward_pre_hook(TakesChannelsLast())
+    folding = Folding(fused, tuple(folded.values()))
+    return folding if _agree(module, folding, example) else None
+
+
+@torch.no_grad()
+def _agree(module: nn.Module, folding: Folding, example: Tensor) -> bool:
+    """A trace follows one way through code that has several: then the outputs differ, as a rule by much."""
+    folding.refresh()
+    wanted, found = module(example.clone()), folding.module(example.clone())
+    if not (isinstance(wanted, Tensor) and isinstance(found, Tensor) and wanted.shape == found.shape):
+        return False
+    scale = wanted.abs().max() if wanted.numel() else 0.0
+    # Where the point itself gives nothing finite, nothing can be told.
+    return bool(((wanted - found).abs() <= _AGREE * scale).all())
+
+
+def _fits(linear: Any, norm: Any) -> bool:
+    """Whether the layer's outputs are the channels that BatchNorm has statistics of."""
+    kinds = isinstance(norm, nn.BatchNorm1d) or not isinstance(linear, nn.Linear)
+    return kinds and norm.running_mean is not None and linear.weight.shape[0] == norm.num_features
+
+
+def _hooked(module: nn.Module) -> bool:
+    """Whether a part would call a hook of somebody's, which must see what it saw."""
+    return any(part._forward_hooks or (part._forward_pre_hooks and part is not module) for part in module.modules())

@@ -1,0 +1,176 @@
+"""Whether a loss is what a landscape takes it for: a function of the parameters, and the mean over samples."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from landscape.autograd.flat import FlatModule
+from landscape.data.samples import Batches, MicroBatches, Samples, tensors
+from landscape.errors import FedscapeError
+from landscape.tasks import Loss
+
+SAMPLES = 32
+"""As many are looked at, at most."""
+_TOLERANCE = 1e-3
+"""What two computations of the same may differ by, relative to the largest number in them: far above rounding, as the
+outputs compared are of batches of one shape and the losses of the same outputs."""
+
+
+def require_function(flat: FlatModule, loss: Loss, batches: MicroBatches, *, each: bool = False) -> None:
+    """The module must give the same outputs twice, and of a sample the same in whichever company.
+
+    Looked at once for the micro-batches, on copies; nothing is said to other ranks, which look at the same samples.
+    The company does not matter where all samples are one micro-batch, nor in :class:`Batches`, each of which counts
+    as a whole: the first is run twice.
+
+    Args:
+        flat: the module, at any point.
+        loss: of its outputs.
+        batches: the data.
+        each: whether single samples are needed even of one micro-batch.
+
+    Raises:
+        FedscapeError: it draws random numbers, changes its state or its parameters, or mixes samples; the loss
+            is no mean (:func:`require_mean`).
+    """
+    require_mean(flat, loss, batches, each=each)
+    divided = _divided(batches, each)
+    if ("function", divided) in batches.sound:
+        return
+    with suppress(torch.OutOfMemoryError):  # what is asked may take fewer samples at once
+        private = FlatModule(flat.module, flat.device, flat.dtype)
+        outputs = _repeatable_outputs(private, flat, loss, batches, divided)
+        if divided:
+            _require_samples_apart(private, batches, outputs)
+        batches.sound.add(("function", divided))
+
+
+def require_mean(flat: FlatModule, loss: Loss, batches: MicroBatches, *, each: bool = False) -> None:
+    """The loss of a batch must be the mean of its parts' losses, weighted by their sizes: arguments as above.
+
+    Raises:
+        FedscapeError: it is a sum, or has weights or ignored targets.
+    """
+    if "mean" in batches.sound or not _divided(batches, each):
+        return
+    with suppress(torch.OutOfMemoryError):
+        private = FlatModule(flat.module, flat.device, flat.dtype)
+        x, y = _taken(batches, True)
+        outputs = batches.outputs(private.module, x)
+        if isinstance(outputs, Tensor) and _rowwise(private, batches, [outputs], len(y)):
+            _require_mean_of(loss, outputs, y)
+        batches.sound.add("mean")
+
+
+def _require_mean_of(loss: Loss, outputs: Tensor, y: Tensor) -> None:
+    part = _part(len(y))
+    share = part / len(y)
+    whole, low, high = loss(outputs, y), loss(outputs[:part], y[:part]), loss(outputs[part:], y[part:])
+    if whole.numel() != 1:
+        raise FedscapeError(f"the loss has the shape {tuple(whole.shape)}: it must be a scalar, the batch's mean")
+    rounding = torch.finfo(whole.dtype).eps
+    # Losses with a sign may cancel: what is left is known to the rounding of the outputs.
+    allowed = max(_TOLERANCE, 4 * rounding) * _largest(torch.stack([whole, low, high]))
+    allowed += 16 * rounding * _largest(outputs)
+    if not whole.isfinite() or (whole - share * low - (1 - share) * high).abs() <= allowed:
+        return
+    if (whole - low - high).abs() <= allowed:
+        raise FedscapeError("the loss is a sum over the batch: it must be the mean, give it reduction='mean'")
+    raise FedscapeError(
+        "the loss of a batch is not the mean of its samples' losses, as with class weights or ignored targets: take "
+        "the mean of reduction='none' over all samples, or Landscape.of(..., size=...) with what a batch's mean is "
+        "over, such as the number of targets that are not ignored"
+    )
+
+
+def _divided(batches: MicroBatches, each: bool) -> bool:
+    return isinstance(batches.data, Samples) and len(batches.data) > 1 and (each or batches.divided)
+
+
+def _taken(batches: MicroBatches, some: bool) -> tuple[Any, Any]:
+    """A few samples (all unless ``some``), or the first of arbitrary batches; anew, for models that work in place."""
+    data = batches.data
+    if isinstance(data, Batches):
+        _, batch, _, _ = next(data.portion(1, batches.dtype, 0, 1))
+        return batch, None
+    if not some:
+        return data.batch(slice(None), batches.dtype)
+    # Evenly from all classes, with the first and the last one: those are ignored, if any.
+    order = data.targets.argsort() if data.targets.dim() == 1 else torch.arange(len(data), device=data.device)
+    count = min(len(data), SAMPLES, max(batches.size, 4))  # where micro-batches are small, memory is
+    return data.batch(order[torch.arange(count, device=data.device) * (len(data) - 1) // (count - 1)], batches.dtype)
+
+
+def _outputs(private: FlatModule, batches: MicroBatches, x: Any) -> list[Tensor]:
+    return _numbers(batches.outputs(private.module, x))
+
+
+def _numbers(outputs: Any) -> list[Tensor]:
+    return [tensor.detach() for tensor in tensors(outputs) if tensor.is_floating_point()]
+
+
+def _repeatable_outputs(
+    private: FlatModule, flat: FlatModule, loss: Loss, batches: MicroBatches, some: bool
+) -> list[Tensor]:
+    first, second = (_seen(private, loss, batches, *_taken(batches, some)) for _ in range(2))
+    if not torch.allclose(private.buffer, flat.buffer, rtol=0, atol=0, equal_nan=True):
+        raise FedscapeError(
+            "the model changes its own parameters in its forward pass, as an embedding with max_norm does: the loss is "
+            "no function of them until that is taken out"
+        )
+    if not _same(first, second):
+        raise FedscapeError(
+            "the same samples give another loss the second time: the model or the loss draws random numbers or changes "
+            "its state, which it must not in evaluation mode (nn.Dropout does not, F.dropout needs "
+            "training=self.training)"
+        )
+    return first[:-1]
+
+
+def _seen(private: FlatModule, loss: Loss, batches: MicroBatches, x: Any, y: Any) -> list[Tensor]:
+    """The outputs, and the loss after them."""
+    outputs = batches.outputs(private.module, x)
+    return [*_numbers(outputs), loss(outputs, y).detach()]
+
+
+def _require_samples_apart(private: FlatModule, batches: MicroBatches, outputs: list[Tensor]) -> None:
+    x, _ = _taken(batches, True)
+    n, half = len(x), len(x) // 2
+    # The second half stays where it is, in a batch of the same shape: what is computed is the same to the last bit.
+    others = _outputs(private, batches, torch.cat([x[n - half :], x[half:]]))
+    rows = _rowwise(private, batches, outputs, n)
+    if not _same([outputs[i][half:] for i in rows], [others[i][half:] for i in rows]):
+        remedy = ", or a batch size that takes all samples at once" if batches.divided else ""
+        raise FedscapeError(
+            "the model's output for a sample depends on the other samples of its batch, so the loss is no mean over "
+            f"samples: give BatchNorm running statistics (track_running_stats=True){remedy}"
+        )
+
+
+def _rowwise(private: FlatModule, batches: MicroBatches, outputs: list[Tensor], n: int) -> list[int]:
+    """Which outputs of n samples have a row for each: those that are as long as the batch, as in a shorter one."""
+    x, _ = _taken(batches, True)
+    part = _part(n)
+    fewer = _outputs(private, batches, x[:part])
+    return [i for i in range(len(outputs)) if outputs[i].shape[:1] == (n,) and fewer[i].shape[:1] == (part,)]
+
+
+def _part(n: int) -> int:
+    """An uneven part of n samples, of two or more where it can be."""
+    return max(n // 3, min(2, n - 1))
+
+
+def _same(some: list[Tensor], others: list[Tensor]) -> bool:
+    return all(
+        a.shape == b.shape and torch.allclose(a, b, rtol=0, atol=_TOLERANCE * _largest(a), equal_nan=True)
+        for a, b in zip(some, others, strict=True)
+    )
+
+
+def _largest(numbers: Tensor) -> float:
+    """The largest finite magnitude; 0 where there is none."""
+    return float(numbers.detach().nan_to_num(0.0, 0.0, 0.0).abs().max()) if numbers.numel() else 0.0

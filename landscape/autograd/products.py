@@ -1,0 +1,201 @@
+"""Products with the Hessian and its relatives at one point."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+from torch.autograd.graph import saved_tensors_hooks
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+from landscape.autograd.double_backward import quicken
+from landscape.autograd.flat import FlatModule, join
+from landscape.autograd.preconditions import require_function
+from landscape.compute.devices import reproducible_arithmetic
+from landscape.compute.randomness import torch_generator
+from landscape.data.samples import MicroBatches, tensors
+from landscape.errors import FedscapeError
+from landscape.tasks import Loss
+
+OutputCurvature = Literal["ggn", "empirical", "mc"]
+
+
+class _Products:
+    """v -> A v for a matrix A that is a mean over micro-batches, at the point ``w``.
+
+    A module of its own stands there: nobody can move it, nor the graphs that hold on to it.
+    """
+
+    def __init__(self, flat: FlatModule, loss: Loss, batches: MicroBatches, w: Tensor) -> None:
+        self._flat = FlatModule(flat.module, flat.device, flat.dtype)
+        self._flat.load(w)
+        quicken(self._flat.module)
+        self._loss, self._batches = loss, batches
+        self._each = False  # whether the matrix is one of single samples
+
+    def __call__(self, v: Tensor) -> Tensor:
+        """A v for one vector [d] or stacked ones [k, d], which share what a micro-batch costs; in the shape of ``v``.
+
+        Raises:
+            FedscapeError: vectors of another length; at first, a loss that is no function of the parameters or no
+                mean over samples (:mod:`landscape.autograd.preconditions`).
+        """
+        space = self._flat.space
+        space.check(v)
+        rows = v.detach().reshape(-1, space.dimension).to(self._flat.buffer)
+        return self._batches.sum(lambda: self._over_portion(rows)).reshape(v.shape)
+
+    def _over_portion(self, rows: Tensor) -> Tensor:
+        # Fused attention kernels have no double backward; the plain one has.
+        with reproducible_arithmetic(self._batches.tf32), torch.enable_grad(), sdpa_kernel(SDPBackend.MATH):
+            require_function(self._flat, self._loss, self._batches, each=self._each)
+            return self._multiply(rows)
+
+    def _multiply(self, rows: Tensor) -> Tensor:
+        """This rank's part of the products with rows [k, d]."""
+        raise NotImplementedError
+
+
+class HessianProducts(_Products):
+    """v -> ∇²L(w) v, exact over all micro-batches.
+
+    Right on every layer whose double backward PyTorch has right.  It is wrong for ``weight_norm`` along an axis
+    (PyTorch 2.13), which a comparison with differences of gradients tells (``analysis.verify``).
+
+    The gradient's graph of a micro-batch is kept between calls while ``memory`` (bytes) lasts; the others' are made
+    again each time.  Of micro-batches of one shape the first is weighed.  Where micro-batches have become smaller, all
+    graphs are dropped and half that memory is used from then on.
+    """
+
+    def __init__(self, flat: FlatModule, loss: Loss, batches: MicroBatches, w: Tensor, memory: int) -> None:
+        super().__init__(flat, loss, batches, w)
+        self._memory = memory
+        self._begin()
+
+    def _begin(self) -> None:
+        self._cut = self._batches.cut
+        self._graphs: dict[int, list[Tensor]] = {}
+        self._weights: dict[tuple[torch.Size, ...], int] = {}
+        self._held = 0
+
+    @property
+    def graphs_kept(self) -> int:
+        """How many micro-batches' graphs are kept."""
+        return len(self._graphs)
+
+    def _over_portion(self, rows: Tensor) -> Tensor:
+        cut = self._batches.cut
+        if self._cut != cut:  # the graphs are of other micro-batches
+            if cut[0] < self._cut[0]:
+                self._memory //= 2  # they may be why memory ran out
+            self._begin()
+        return super()._over_portion(rows)
+
+    def _multiply(self, rows: Tensor) -> Tensor:
+        total = torch.zeros_like(rows)
+        for start, x, y, share in self._batches:
+            gradients = self._graphs.get(start) or self._gradients(start, x, y)
+            total.add_(self._flat.products(gradients, rows, keep=start in self._graphs), alpha=share)
+        return total
+
+    def _gradients(self, start: int, x: Any, y: Any) -> list[Tensor]:
+        if not self._memory:
+            return self._slope(x, y)
+        shapes = tuple(tensor.shape for tensor in tensors((x, y)))
+        if shapes in self._weights:
+            gradients = self._slope(x, y)
+        else:
+            self._weights[shapes], gradients = self._weigh(x, y)
+        if self._held + self._weights[shapes] <= self._memory:
+            self._graphs[start] = gradients
+            self._held += self._weights[shapes]
+        return gradients
+
+    def _slope(self, x: Any, y: Any) -> list[Tensor]:
+        loss, _ = self._batches.scored(self._flat.module, self._loss, x, y)
+        return self._flat.gradients(loss, create_graph=True)
+
+    def _weigh(self, x: Any, y: Any) -> tuple[int, list[Tensor]]:
+        """The bytes that a micro-batch's gradients and their graph hold on to, and the gradients."""
+        storages: dict[int, int] = {}
+
+        def note(tensor: Tensor) -> Tensor:
+            storage = tensor.untyped_storage()
+            storages[storage.data_ptr()] = storage.nbytes()
+            return tensor
+
+        with saved_tensors_hooks(note, lambda tensor: tensor):
+            gradients = self._slope(x, y)
+        for gradient in gradients:
+            note(gradient)
+        # The parameters and resident samples are there anyway.
+        for shared in (self._flat.buffer, *self._batches.resident):
+            storages.pop(shared.untyped_storage().data_ptr(), None)
+        return sum(storages.values()), gradients
+
+
+class GaussNewtonProducts(_Products):
+    """v -> (1/n) Σ_i J_iᵀ C_i J_i v, J_i the outputs' Jacobian at sample i, C_i a curvature of the loss in them.
+
+    ``kind`` chooses C_i: ``ggn``, the loss's Hessian in the outputs (generalised Gauss-Newton, Schraudolph,
+    Neural Computation 2002); ``empirical``, r_i r_iᵀ with r_i the loss's gradient in the outputs (empirical
+    Fisher: the second moment of per-sample gradients); ``mc``, the same with one label a sample drawn from the
+    model's own softmax (Monte-Carlo Fisher, whose mean over draws is ``ggn`` for cross-entropy).
+
+    J v is the transpose of the transposed Jacobian, two reverse passes, so that every layer with a double
+    backward is right.
+    """
+
+    def __init__(
+        self,
+        flat: FlatModule,
+        loss: Loss,
+        batches: MicroBatches,
+        w: Tensor,
+        kind: OutputCurvature,
+        seed: int,
+    ) -> None:
+        if kind not in ("ggn", "empirical", "mc"):
+            raise FedscapeError(f"unknown curvature '{kind}': give ggn, empirical or mc")
+        super().__init__(flat, loss, batches, w)
+        self._kind, self._seed, self._each = kind, seed, kind != "ggn"
+
+    def _multiply(self, rows: Tensor) -> Tensor:
+        flat, total = self._flat, torch.zeros_like(rows)
+        for start, x, y, share in self._batches:
+            outputs = flat.module(x)
+            curvature = self._curvature(outputs, y, start)
+            dummy = torch.zeros_like(outputs, requires_grad=True)
+            pulled = flat.gradients(outputs, dummy, create_graph=True)
+            for row, vector in zip(total, rows, strict=True):
+                pushed = flat.pushed(pulled, dummy, vector)
+                row.add_(join(flat.gradients(outputs, curvature(pushed), keep=True)), alpha=share)
+        return total
+
+    def _curvature(self, outputs: Tensor, y: Tensor, start: int) -> Callable[[Tensor], Tensor]:
+        """C of the mean loss over one micro-batch: u -> C u in the shape of the outputs."""
+        at = outputs.detach().requires_grad_()
+        if self._kind == "ggn":
+            (slope,) = torch.autograd.grad(self._loss(at, y), at, create_graph=True)
+            if not slope.requires_grad:
+                return torch.zeros_like
+            return lambda u: torch.autograd.grad(slope, at, u, retain_graph=True)[0]
+        if self._kind == "mc":
+            y = self._drawn(at.detach(), y, start)
+        (slope,) = torch.autograd.grad(self._loss(at, y), at)
+        # The mean loss's gradient in a sample's outputs is r_i/n, so n (r_i/n)(r_i/n)ᵀ is the mean of r_i r_iᵀ.
+        n, slope = len(at), slope.flatten(1)
+        return lambda u: (n * slope * (slope * u.flatten(1)).sum(1, keepdim=True)).view_as(u)
+
+    def _drawn(self, outputs: Tensor, y: Tensor, start: int) -> Tensor:
+        if outputs.dim() != 2 or y.shape != outputs.shape[:1] or y.is_floating_point():
+            raise FedscapeError("the Monte-Carlo Fisher needs a classifier: outputs [n, classes] and integer targets")
+        # One number a sample of the data set, so that neither micro-batches nor ranks change what is drawn.
+        drawn = torch.rand(
+            len(self._batches.data), generator=torch_generator(self._seed, "labels"), dtype=torch.float64
+        )
+        chosen = drawn[start : start + len(y), None].to(outputs.device)
+        below = outputs.double().softmax(1).cumsum(1)[:, :-1] < chosen
+        return below.sum(1).to(y)

@@ -1,0 +1,244 @@
+"""Checkpoints from elsewhere: somebody's state dict, made a :class:`Checkpoint` by naming its model and data.
+
+Read are ``torch.save(model.state_dict(), ...)``, a state dict under a key such as ``state_dict`` or ``model``, and
+``.safetensors`` (package ``safetensors``).  None of them can run code: torch's files are read with
+``weights_only=True``, and safetensors hold nothing but tensors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from landscape.checkpoints.checkpoint import UNKNOWN, Checkpoint
+from landscape.datasets import Dataset, load_dataset
+from landscape.errors import FedscapeError
+from landscape.models import build_model
+from landscape.models.outputs import require_outputs
+from landscape.storage.files import load_torch
+
+WRAPPERS = ("state_dict", "model_state_dict", "model", "net")
+"""Keys under which training scripts keep the state dict."""
+_INSERTED = ("module", "_orig_mod")
+"""Names that DataParallel and ``torch.compile`` insert into the parameters'."""
+_SHOWN = 5
+
+
+def open_checkpoint(
+    path: str | Path | Checkpoint, model: str | None = None, data: str | None = None, data_dir: str | Path | None = None
+) -> Checkpoint:
+    """A Fedscape checkpoint as it is, or anybody's weights as a checkpoint.
+
+    Weights from elsewhere do not say what they are, so the user does; ``input_shape`` and ``classes`` of the model
+    are the data set's.  Half-precision weights become float32, which holds them exactly.
+
+    Args:
+        path: a file; a checkpoint that is already loaded is returned.
+        model: the network the weights are of, a registered name or ``package.module:callable``.
+        data: the data set it is measured on: a registered name, a ``.npz`` file or ``package.module:callable``.
+        data_dir: the folder that holds the data set's own folder.
+
+    For a Fedscape checkpoint, ``model``, ``data`` and ``data_dir`` are not looked at: they are for
+    :meth:`Checkpoint.build_model` and :meth:`Checkpoint.load_dataset`.
+
+    Raises:
+        FedscapeError: the file cannot be read, would run code or holds no weights; ``model`` or ``data`` is needed and
+            not given, or cannot be had; the weights are not the model's.
+    """
+    return opened(path, model, data, data_dir)[0]
+
+
+def opened(
+    path: str | Path | Checkpoint, model: str | None = None, data: str | None = None, data_dir: str | Path | None = None
+) -> tuple[Checkpoint, Dataset | None]:
+    """:func:`open_checkpoint`, and the data set where that had to load it to know the model's shapes."""
+    if isinstance(path, Checkpoint):
+        return path, None
+    path = Path(path)
+    contents = _read_safetensors(path) if path.suffix == ".safetensors" else load_torch(path)
+    if isinstance(contents, dict) and _is_native(contents):
+        return Checkpoint.of_contents(contents, path), None
+    state = _state_dict(contents, path)
+    if model is None or data is None:
+        wanted = [f"{option} NAME" for option, value in (("--model", model), ("--data", data)) if value is None]
+        numbers = sum(tensor.numel() for tensor in state.values())
+        raise FedscapeError(
+            f"{path} is a plain state dict ({len(state)} tensors, {numbers:,} numbers) and does not say what it is of: "
+            f"give {' and '.join(wanted)}"
+        )
+    dataset = load_dataset(data, data_dir)
+    kwargs: dict[str, Any] = {"input_shape": list(dataset.input_shape), "classes": dataset.classes}
+    module = build_model(model, seed=0, **kwargs)
+    parameters, buffers = _fit(state, module, f"{path} does not fit '{model}' on {data}")
+    require_outputs(module, dataset.task, dataset.classes, dataset.train)
+    checkpoint = Checkpoint(
+        model={"name": model, "kwargs": kwargs},
+        data={"name": data, "kwargs": {} if data_dir is None else {"data_dir": str(data_dir)}},
+        algorithm={"name": UNKNOWN},
+        round=0,
+        seed=0,
+        parameters=parameters,
+        buffers=buffers,
+        versions={},
+        path=path,
+    )
+    return checkpoint, dataset
+
+
+def _is_native(contents: dict[Any, Any]) -> bool:
+    """Whether a file says that it is Fedscape's, of whatever version."""
+    return isinstance(name := contents.get("format"), str) and name.startswith("fedscape/")
+
+
+def _read_safetensors(path: Path) -> dict[str, Tensor]:
+    try:
+        from safetensors import SafetensorError
+        from safetensors.torch import load
+    except ImportError:
+        raise FedscapeError(
+            f"{path} needs the package safetensors, which is not installed: pip install safetensors"
+        ) from None
+    try:
+        return load(path.read_bytes())
+    except FileNotFoundError:
+        raise FedscapeError(f"there is no file {path}") from None
+    except OSError as error:
+        raise FedscapeError(f"cannot read {path}: {error.strerror or error}") from error
+    except (SafetensorError, ValueError, KeyError, TypeError, RuntimeError) as error:
+        raise FedscapeError(f"{path} is not a safetensors file or is damaged: {_line(error)}") from error
+
+
+def _state_dict(contents: Any, path: Path) -> dict[str, Tensor]:
+    """The tensors by name in a file's contents, wherever they lie.
+
+    Raises:
+        FedscapeError: there are none, or several sets of them.
+    """
+    if (state := _tensors(contents)) is not None:
+        return state
+    if isinstance(contents, Mapping):
+        inner = {key: found for key in WRAPPERS if (found := _tensors(contents.get(key))) is not None}
+        if len(inner) == 1:
+            return next(iter(inner.values()))
+        if inner:
+            raise FedscapeError(
+                f"{path} holds several state dicts ({_listed(inner)}): save the one that is meant in a file of its own"
+            )
+        what = f"a dictionary of {_listed(contents)}" if contents else "an empty dictionary"
+    else:
+        what = f"a {type(contents).__name__}"
+    raise FedscapeError(
+        f"{path} is neither a Fedscape checkpoint nor a state dict, plain or under {', '.join(WRAPPERS)}: it is {what}"
+    )
+
+
+def _tensors(value: Any) -> dict[str, Tensor] | None:
+    """The value as a state dict, if it is one: names and tensors only (and modules' extra states)."""
+    if not isinstance(value, Mapping) or not all(isinstance(key, str) for key in value):
+        return None
+    state = {key: item for key, item in value.items() if not key.endswith("_extra_state")}
+    return state if state and all(isinstance(item, Tensor) for item in state.values()) else None
+
+
+def _fit(state: dict[str, Tensor], module: nn.Module, mismatch: str) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+    """The module's parameters and buffers, each by its one name, taken from a state dict.
+
+    Raises:
+        FedscapeError: tensors are missing, unexpected, of the wrong shape or kind; tied ones differ.
+    """
+    own = {**dict(module.named_parameters()), **dict(module.named_buffers())}
+    saved = module.state_dict(keep_vars=True)  # tied tensors under every name, buffers that are saved only
+    state = _renamed(state, saved)
+    names: dict[int, list[str]] = {}
+    for name, tensor in saved.items():
+        if isinstance(tensor, Tensor):
+            names.setdefault(id(tensor), []).append(name)
+    # One name of tied tensors is enough (safetensors keep one); the batches BatchNorm has seen change no function.
+    missing = [
+        aliases[0]
+        for aliases in names.values()
+        if not any(name in state for name in aliases) and not aliases[0].endswith("num_batches_tracked")
+    ]
+    unexpected = [name for name in state if name not in saved]
+    misshapen = [
+        f"{name} {_shape(tensor)} instead of {_shape(saved[name])}"
+        for name, tensor in state.items()
+        if name in saved and tensor.shape != saved[name].shape
+    ]
+    if missing or unexpected or misshapen:
+        parts = (("missing", missing), ("unexpected", unexpected), ("of the wrong shape", misshapen))
+        raise FedscapeError(f"{mismatch}: " + "; ".join(f"{what}: {_listed(some)}" for what, some in parts if some))
+    values = {}
+    for name, tensor in own.items():
+        found = {alias: state[alias] for alias in names.get(id(tensor), []) if alias in state}
+        plain = [_plain(one, tensor, f"{mismatch}: {alias}") for alias, one in found.items()]
+        if any(not torch.equal(plain[0].nan_to_num(), other.nan_to_num()) for other in plain[1:]):
+            raise FedscapeError(f"{mismatch}: {' and '.join(found)} are one tensor in the model and differ in the file")
+        values[name] = plain[0] if plain else tensor.detach()
+    parameters = {name: values.pop(name) for name, _ in module.named_parameters()}
+    # One type for all, that holds each exactly: float32 but for double precision.
+    dtype = torch.float64 if any(p.dtype == torch.float64 for p in parameters.values()) else torch.float32
+    return {name: p.to(dtype) for name, p in parameters.items()}, values
+
+
+def _plain(found: Tensor, wanted: Tensor, where: str) -> Tensor:
+    """A dense tensor of numbers of the wanted kind.
+
+    Raises:
+        FedscapeError: the file holds something else: integers for weights, a sparse or quantised tensor, no values.
+    """
+    if found.layout != torch.strided or found.is_quantized or found.is_meta:
+        raise FedscapeError(f"{where} is sparse, quantised or without values: a state dict of plain tensors is needed")
+    if found.is_floating_point() != wanted.is_floating_point() or found.is_complex():
+        raise FedscapeError(
+            f"{where} is {_kind(found)}, the model's is {_kind(wanted)}: a state dict of plain numbers is needed"
+        )
+    return found.detach().clone()
+
+
+def _renamed(state: dict[str, Tensor], wanted: Iterable[str]) -> dict[str, Tensor]:
+    """The state dict without the names that DataParallel and ``torch.compile`` insert; a model's own stay."""
+    known = set(wanted)
+    renamed = {name: tensor for name, tensor in state.items() if name in known}
+    for name, tensor in state.items():
+        if name not in known:
+            short = _shortened(name, known)
+            renamed[name if short in renamed else short] = tensor  # never one tensor in the place of another
+    return renamed
+
+
+def _shortened(name: str, known: set[str]) -> str:
+    """A name with as many inserted parts taken out, from the left, as make it known; as it is, if none does."""
+    parts = name.split(".")
+    while inserted := [i for i, part in enumerate(parts[:-1]) if part in _INSERTED]:
+        del parts[inserted[0]]
+        if ".".join(parts) in known:
+            return ".".join(parts)
+    return name
+
+
+def _listed(names: Iterable[object]) -> str:
+    """Up to five names, made fit to print, and how many more there are."""
+    every = [_printable(str(name)) for name in names]
+    more = f", … and {len(every) - _SHOWN:,} more" if len(every) > _SHOWN else ""
+    return ", ".join(every[:_SHOWN]) + more
+
+
+def _printable(text: str) -> str:
+    return "".join(c for c in text if c.isprintable())[:200]
+
+
+def _shape(tensor: Tensor) -> str:
+    return f"({', '.join(map(str, tensor.shape))})"
+
+
+def _kind(tensor: Tensor) -> str:
+    return str(tensor.dtype).removeprefix("torch.")
+
+
+def _line(error: BaseException) -> str:
+    return _printable(str(error).partition("\n")[0])

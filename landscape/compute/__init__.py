@@ -1,0 +1,21 @@
+"""The machine: devices, memory, ranks of a process group, reproducible random numbers."""
+
+from landscape.compute.devices import cpu_threads, free_memory, reproducible_arithmetic, resolve_device, resolve_dtype
+from landscape.compute.distributed import joined, rank_and_world, sum_over_ranks
+from landscape.compute.memory import keep_freed_memory
+from landscape.compute.randomness import global_seed, numpy_generator, torch_generator
+
+__all__ = [
+    "cpu_threads",
+    "free_memory",
+    "global_seed",
+    "joined",
+    "keep_freed_memory",
+    "numpy_generator",
+    "rank_and_world",
+    "reproducible_arithmetic",
+    "resolve_device",
+    "resolve_dtype",
+    "sum_over_ranks",
+    "torch_generator",
+]

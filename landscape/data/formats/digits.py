@@ -1,0 +1,25 @@
+"""The embedded data set."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from landscape.data.dataset import DATASETS, Dataset, every_fifth, make_dataset
+
+
+@DATASETS.register("digits")
+def digits(folder: Path | None = None) -> Dataset:
+    """scikit-learn's 8x8 handwritten digits, embedded: 1,442 training and 355 test images, 10 classes.
+
+    The split is fixed: of each class every fifth image in file order is a test image.
+    """
+    from sklearn.datasets import load_digits
+
+    data = load_digits()
+    x, y = data.images.astype(np.uint8)[:, None], data.target.astype(np.int64)
+    test = every_fifth(y)
+    return make_dataset(
+        "digits", (x[~test], y[~test]), (x[test], y[test]), classes=10, class_names=[str(i) for i in range(10)]
+    )

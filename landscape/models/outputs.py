@@ -1,0 +1,38 @@
+"""Whether a model's outputs are what a task takes."""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+
+from landscape.data.samples import Samples
+from landscape.errors import FedscapeError
+
+
+@torch.no_grad()
+def require_outputs(model: nn.Module, task: str, classes: int, data: Samples) -> None:
+    """Try a model on a sample: its outputs must be those that the task takes.
+
+    Args:
+        model: on the samples' device; left as it is.
+        task: what it is to tell.
+        classes: how many there are.
+        data: the samples.
+
+    Raises:
+        FedscapeError: they are not.
+    """
+    training, parameter = model.training, next(model.parameters(), None)
+    inputs, targets = data.batch(slice(0, 1), torch.float32 if parameter is None else parameter.dtype)
+    if targets.is_floating_point():
+        return  # class probabilities
+    try:
+        shape = tuple(model.eval()(inputs).shape)
+    finally:
+        model.train(training)
+    if len(shape) < 2 or shape[1] < classes or shape[:1] + shape[2:] != tuple(targets.shape):
+        what = "[1, classes]" if task == "classification" else f"[1, classes, {', '.join(map(str, targets.shape[1:]))}]"
+        raise FedscapeError(
+            f"the model gives outputs of shape {list(shape)} for one sample, and {task} into {classes} classes takes "
+            f"{what}: give another --model or --data"
+        )

@@ -1,0 +1,74 @@
+"""What every command line shares: parsing with tyro, one sentence for a mistake, exit codes."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import re
+import sys
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import torch
+
+from landscape.compute.distributed import RanksLostError, tell
+from landscape.compute.memory import keep_freed_memory
+from landscape.errors import FedscapeError
+
+T = TypeVar("T")
+
+EXIT_BAD_INPUT = 2
+EXIT_DIVERGED = 3
+EXIT_INTERRUPTED = 130
+
+
+def _sentence(box: str) -> str:
+    """The first paragraph under the title of tyro's error box, as one line.
+
+    The box is drawn with ``│`` and ``─``, or with blanks and ``-`` where stdout is not UTF-8.
+    """
+    words: list[str] = []
+    for line in box.strip("\n").splitlines()[1:]:
+        text = line.strip("│ ")
+        if text.strip("─-╰╯"):
+            words.append(text)
+        elif words:
+            break
+    return re.sub(r"\s+", " ", " ".join(words))
+
+
+def parse(parser: Callable[[], T], program: str) -> T:
+    """Run a tyro parser; its error boxes become one sentence on stderr and exit code 2."""
+    stderr = io.StringIO()
+    try:
+        with contextlib.redirect_stderr(stderr):
+            return parser()
+    except SystemExit as exit_:
+        message = stderr.getvalue()
+        if exit_.code in (0, None) or not message:
+            sys.stderr.write(message)
+            raise
+        sentence = _sentence(message) or message.strip()
+        # A dataclass (no --option, no POSITIONAL) that refused its own values has said all there is to say.
+        own = re.sub(r"^Error parsing (?!-|[A-Z]+: )\S+: ", "", sentence)
+        raise FedscapeError(own if own != sentence else f"{sentence} (see {program} --help)") from None
+
+
+def run(main: Callable[[], Any]) -> int:
+    """Run a command: its exit code, or 2 and one sentence for a mistake of input or environment.
+
+    Under ``torchrun`` the ranks' sentence is printed once where all fail alike
+    (:func:`landscape.compute.distributed.tell`).
+    """
+    keep_freed_memory()
+    try:
+        return main() or 0
+    except FedscapeError as error:
+        tell(str(error), consequence=isinstance(error, RanksLostError))
+        return EXIT_BAD_INPUT
+    except torch.OutOfMemoryError as error:
+        tell(f"out of device memory, give a smaller --batch-size or --device cpu ({error})")
+        return EXIT_BAD_INPUT
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        return EXIT_INTERRUPTED

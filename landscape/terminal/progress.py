@@ -1,0 +1,120 @@
+"""How far a long computation has come, on stderr: a bar on a terminal, a few plain lines elsewhere."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from contextlib import suppress
+from typing import Any, TextIO
+
+_EVERY = {"bar": 0.1, "lines": 5.0}
+
+
+class Progress:
+    """Shows ``surface 120/625 points, loss 0.43, 310 points/s, 0:02 left`` while the work goes on.
+
+    On a terminal the line stands beside a bar and is renewed in place; elsewhere (a log file, a notebook)
+    it is printed at most every five seconds, and once at the end.
+
+    Args:
+        description: what is being done, in a word or two.
+        total: how much there is to do; ``None`` where that is not known.
+        done: how much was done before (a resumed run); it takes no part in the rate.
+        unit: what is counted, in the plural.
+        enabled: ``False`` shows nothing.
+        stream: where to; stderr unless given.
+
+    Example:
+        >>> import sys
+        >>> from landscape.terminal.progress import Progress
+        >>> with Progress("count", 3, unit="sheep", enabled=False) as progress:
+        ...     for n in range(3):
+        ...         progress.update(n + 1, loss=0.5 / (n + 1))
+    """
+
+    def __init__(
+        self,
+        description: str,
+        total: int | None = None,
+        *,
+        done: int = 0,
+        unit: str = "steps",
+        enabled: bool = True,
+        stream: TextIO | None = None,
+    ) -> None:
+        self.description, self.total, self.unit, self.enabled = description, total, unit, enabled
+        self._stream = stream or sys.stderr
+        self._before = self._done = done
+        self._fields: dict[str, Any] = {}
+        self._start = self._shown = time.monotonic()
+        self._current = True  # what is on the screen is the latest
+        self._bar: Any = None
+
+    def __enter__(self) -> Progress:
+        self._start = self._shown = time.monotonic()
+        if self.enabled and self._stream.isatty() and os.environ.get("TERM") != "dumb":
+            self._open_bar()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if not self._current:
+            self._show()
+        if self._bar is not None:
+            self._bar.stop()
+            self._bar = None
+
+    def update(self, done: int, *, of: int | None = None, **fields: Any) -> None:
+        """Say how much is done by now, with whatever is worth reading beside it (``None`` is left out).
+
+        ``of`` is the new total, where it turns out as the work goes on.
+        """
+        self._done, self._fields = done, fields
+        self.total = self.total if of is None else of
+        self._current = not self.enabled
+        if self.enabled and time.monotonic() - self._shown >= _EVERY["bar" if self._bar is not None else "lines"]:
+            self._show()
+
+    def line(self) -> str:
+        """The state in one line of text."""
+        elapsed, now_done = time.monotonic() - self._start, self._done - self._before
+        of = "" if self.total is None else f"/{self.total:,}"
+        parts = [f"{self.description} {self._done:,}{of} {self.unit}"]
+        parts += [f"{name} {_text(value)}" for name, value in self._fields.items() if value is not None]
+        if now_done > 0 and elapsed > 0:
+            rate = now_done / elapsed
+            parts.append(f"{rate:,.0f} {self.unit}/s" if rate >= 100 else f"{rate:.2g} {self.unit}/s")
+            if self.total is not None and self._done < self.total:
+                parts.append(f"{_clock((self.total - self._done) / rate)} left")
+            else:
+                parts.append(f"{_clock(elapsed)} so far" if self.total is None else f"in {_clock(elapsed)}")
+        return ", ".join(parts)
+
+    def _show(self) -> None:
+        self._shown, self._current = time.monotonic(), True
+        if self._bar is not None:
+            self._bar.update(self._task, completed=self._done, total=self.total, line=self.line())
+        else:
+            with suppress(OSError):  # a closed pipe must not end the work
+                print(self.line(), file=self._stream, flush=True)
+
+    def _open_bar(self) -> None:
+        from rich.console import Console
+        from rich.progress import BarColumn, SpinnerColumn, TextColumn
+        from rich.progress import Progress as Bar
+
+        columns = (SpinnerColumn(), BarColumn(bar_width=20), TextColumn("{task.fields[line]}", markup=False))
+        self._bar = Bar(*columns, console=Console(file=self._stream))
+        self._task = self._bar.add_task("", total=self.total, completed=self._done, line=self.line())
+        self._bar.start()
+
+
+def _text(value: Any) -> str:
+    return f"{value:.3g}" if isinstance(value, float) else str(value)
+
+
+def _clock(seconds: float) -> str:
+    """``0:07``, ``12:30``, ``3:05:00``."""
+    minutes, second = divmod(round(seconds), 60)
+    hours, minute = divmod(minutes, 60)
+    return f"{hours}:{minute:02d}:{second:02d}" if hours else f"{minute}:{second:02d}"

@@ -1,0 +1,314 @@
+"""Largest eigenvalues against spectra that are known and against dense solvers."""
+
+import numpy as np
+import pytest
+import torch
+from scipy.sparse.linalg import LinearOperator, eigsh
+
+from analysis import Dense, Hessian, extreme_eigenpairs, largest_eigenpairs
+from analysis.hessian.spectrum import eigen
+from analysis.hessian.spectrum.eigen import default_basis
+from landscape import FedscapeError
+from tests.analysis.hessian.spectrum.spectra import SPECTRA, dense_hessian, matrix, small_landscape
+
+
+@pytest.mark.parametrize("name", SPECTRA)
+@pytest.mark.parametrize("k", [1, 2, 5])
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=["float64", "float32"])
+def test_values_are_the_largest_eigenvalues_within_their_bounds(name, dtype, k):
+    operator, exact = matrix(name, dtype)
+    found = largest_eigenpairs(operator, k, tolerance=1e-6)
+    rounding = 20 * torch.finfo(dtype).eps * np.abs(exact).max()
+    assert found.converged.all()
+    np.testing.assert_allclose(found.values, exact[:k], rtol=1e-6, atol=rounding)
+    assert (np.abs(found.values - exact[:k]) <= found.bounds + rounding).all()
+    assert found.products == operator.products <= 120
+
+
+@pytest.mark.parametrize("name", SPECTRA)
+@pytest.mark.parametrize("which", ["smallest", "magnitude", "both"])
+def test_other_ends_of_the_spectrum(name, which):
+    operator, exact = matrix(name)
+    found = extreme_eigenpairs(operator, 4, which=which, tolerance=1e-7)
+    wanted = {
+        "smallest": exact[::-1][:4],
+        "magnitude": exact[np.argsort(-np.abs(exact), kind="stable")][:4],
+        "both": np.r_[exact[:4], exact[::-1][:4]],
+    }[which]
+    if which == "magnitude":  # of two values of one magnitude either may come first
+        np.testing.assert_allclose(np.abs(found.values), np.abs(wanted), rtol=1e-6, atol=1e-12 * np.abs(exact).max())
+    else:
+        np.testing.assert_allclose(found.values, wanted, rtol=1e-6, atol=1e-12 * np.abs(exact).max())
+    assert found.converged.all()
+
+
+def _wanted(exact, which, k):
+    """The k eigenvalues at that end, of all of them in descending order."""
+    return {
+        "largest": exact[:k],
+        "smallest": exact[::-1][:k],
+        "magnitude": exact[np.argsort(-np.abs(exact), kind="stable")][:k],
+        "both": np.r_[exact[:k], exact[::-1][:k]],
+    }[which]
+
+
+@pytest.mark.parametrize("name", SPECTRA)
+@pytest.mark.parametrize("which", ["largest", "smallest", "magnitude", "both"])
+@pytest.mark.parametrize("k", [1, 5])
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=["float64", "float32"])
+def test_a_small_basis_changes_no_value(name, which, k, dtype):
+    operator, exact = matrix(name, dtype)
+    room = k * (1 + (which == "both")) + 8
+    found = extreme_eigenpairs(operator, k, which=which, tolerance=1e-6, max_basis=room, max_products=2000)
+    of = np.abs if which == "magnitude" else np.asarray
+    rounding = 20 * torch.finfo(dtype).eps * np.abs(exact).max()
+    assert found.converged.all()
+    np.testing.assert_allclose(of(found.values), of(_wanted(exact, which, k)), rtol=1e-6, atol=rounding)
+    assert found.krylov.basis.untyped_storage().nbytes() == room * 120 * dtype.itemsize
+    assert found.vectors.data_ptr() == found.krylov.basis.data_ptr()  # they need no memory of their own
+    true = (operator @ found.vectors.T - torch.from_numpy(found.values).to(dtype) * found.vectors.T).norm(dim=0).numpy()
+    np.testing.assert_allclose(true, found.residuals, rtol=0.01, atol=5 * rounding)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=["float64", "float32"])
+def test_a_basis_that_was_restarted_many_times_is_orthonormal_and_holds_its_trace(dtype):
+    operator, _ = matrix("spread", dtype)
+    found = largest_eigenpairs(operator, 4, tolerance=1e-7, max_basis=14, max_products=500)
+    assert found.restarts > 5
+    rounding = 100 * torch.finfo(dtype).eps
+    q = found.krylov.basis.double()
+    np.testing.assert_allclose(q @ q.T, np.eye(found.krylov.steps), rtol=0, atol=rounding)
+    trace = torch.trace(q @ operator.matrix.double() @ q.T).item()
+    assert sum(found.krylov.diagonal) == pytest.approx(trace, rel=rounding)
+
+
+def test_sixty_values_of_a_small_basis_hold_no_ghosts():
+    exact = np.r_[np.geomspace(100, 1, 80), np.linspace(-0.5, 0.5, 160)]
+    draw = torch.Generator().manual_seed(0)
+    basis, _ = torch.linalg.qr(torch.randn(240, 240, generator=draw, dtype=torch.float64))
+    operator = Dense((basis * torch.from_numpy(exact) @ basis.T).float())
+    found = largest_eigenpairs(operator, 60, tolerance=1e-5, max_basis=75)
+    assert found.restarts
+    assert found.converged.all()
+    np.testing.assert_allclose(found.values, exact[:60], rtol=1e-5, atol=1e-4)
+
+
+class _Outliers:
+    """Eigenvalues that fall as a power beside a bulk around zero: what Hessians of networks look like."""
+
+    shape, dtype, device = (20_000, 20_000), torch.float32, torch.device("cpu")
+
+    def __init__(self):
+        bulk = np.random.default_rng(0).normal(0.0, 0.02, 20_000 - 100)
+        values = np.sort(np.r_[40 / np.arange(1, 101), bulk])[::-1].copy()
+        self.diagonal, self.products = torch.from_numpy(values).float(), 0
+
+    def matmat(self, vectors):
+        self.products += vectors.shape[1]
+        return self.diagonal[:, None] * vectors
+
+
+@pytest.mark.parametrize("k", [10, 50])
+def test_thirty_vectors_beside_the_eigenvalues_cost_few_products(k):
+    whole, bounded = largest_eigenpairs(_Outliers(), k), largest_eigenpairs(_Outliers(), k, max_basis=k + 30)
+    assert bounded.products <= 1.1 * whole.products
+    assert whole.restarts == 0
+    assert bounded.restarts > 0 or k == 10
+    for found in (whole, bounded):
+        np.testing.assert_allclose(found.values, 40 / np.arange(1, k + 1), rtol=1e-3)
+    assert len(bounded.krylov.basis) <= k + 30
+
+
+def test_the_default_basis_is_bounded_by_the_eigenvalues_where_vectors_are_large():
+    assert default_basis(50, 11_000_000, torch.float32) == 74
+    assert default_basis(50, 1_000, torch.float32) == 1_000
+
+
+@pytest.mark.parametrize("max_basis", [None, 15])
+def test_a_basis_in_host_memory_changes_no_bit(max_basis, monkeypatch):
+    monkeypatch.setattr("analysis.hessian.spectrum.lanczos._GROUP_BYTES", 4 * 120 * 8)
+    operator, _ = matrix("spread")
+    here, there = (
+        extreme_eigenpairs(operator, 4, tolerance=1e-7, max_basis=max_basis, offload=offload)
+        for offload in (False, True)
+    )
+    assert (here.values == there.values).all()
+    assert (here.bounds == there.bounds).all()
+    assert torch.equal(here.vectors, there.vectors)
+    assert here.products == there.products
+
+
+@pytest.mark.parametrize(("free", "idle", "wanted"), [(100, 0, True), (100, 21, False), (121, 0, False)])
+def test_a_basis_of_more_than_half_the_free_memory_is_offloaded(free, idle, wanted, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (free, 1000))
+    monkeypatch.setattr(torch.cuda, "memory_reserved", lambda device: 500 + idle)
+    monkeypatch.setattr(torch.cuda, "memory_allocated", lambda device: 500)
+    assert eigen._is_too_large(60, torch.device("cuda")) == wanted
+    assert not eigen._is_too_large(10**15, torch.device("cpu"))
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")
+def test_a_gpu_finds_the_same_values_with_its_basis_in_host_memory(monkeypatch):
+    monkeypatch.setattr("analysis.hessian.spectrum.lanczos._GROUP_BYTES", 4 * 120 * 8)
+    operator, exact = matrix("spread")
+    operator = Dense(operator.matrix.cuda())
+    here, there = (
+        extreme_eigenpairs(operator, 4, tolerance=1e-7, max_basis=15, offload=offload) for offload in (False, True)
+    )
+    assert there.krylov.basis.is_pinned()
+    assert here.krylov.basis.is_cuda
+    np.testing.assert_allclose(here.values, exact[:4], rtol=1e-6)
+    np.testing.assert_allclose(here.values, there.values, rtol=1e-12)
+    block = torch.randn(120, 3, dtype=torch.float64, device="cuda")
+    torch.testing.assert_close(there.krylov.outside(block).cpu(), here.krylov.outside(block).cpu())
+
+
+class _Killed(Exception):
+    pass
+
+
+def _killed_after(products):
+    def report(done, error):
+        if done == products:
+            raise _Killed
+
+    return report
+
+
+@pytest.mark.parametrize(("name", "stop"), [("spread", 3), ("spread", 15), ("spread", 33), ("multiple", 8)])
+@pytest.mark.parametrize("max_basis", [None, 15])
+def test_killed_and_resumed_gives_the_same_bits(name, stop, max_basis, tmp_path, monkeypatch):
+    monkeypatch.setattr(eigen, "_KEEP_SECONDS", 0.0)
+    monkeypatch.setattr(eigen, "_COST_SHARE", 1e9)
+    options = {"which": "both", "k": 2, "tolerance": 1e-8, "max_basis": max_basis, "state": tmp_path / "state.pt"}
+    operator, _ = matrix(name)
+    whole = extreme_eigenpairs(operator, **{**options, "state": None})
+    with pytest.raises(_Killed):
+        extreme_eigenpairs(operator, **options, report=_killed_after(max(stop, 4)))
+    before = operator.products
+    again = extreme_eigenpairs(operator, **options)
+    assert operator.products - before == whole.products - max(stop, 4) + 1  # what the kill interrupted is done again
+    assert (again.values == whole.values).all()
+    assert (again.bounds == whole.bounds).all()
+    assert torch.equal(again.vectors, whole.vectors)
+    assert (again.products, again.restarts) == (whole.products, whole.restarts)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_file_of_another_question_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(eigen, "_KEEP_SECONDS", 0.0)
+    operator, _ = matrix("spread")
+    path = tmp_path / "state.pt"
+    with pytest.raises(_Killed):
+        extreme_eigenpairs(operator, 3, state=path, fingerprint="a", report=_killed_after(9))
+    for options in ({"k": 4}, {"which": "smallest"}, {"seed": 1}, {"fingerprint": "b"}, {"max_basis": 20}):
+        with pytest.raises(FedscapeError, match=f"another question .{next(iter(options))} .*: give another file"):
+            extreme_eigenpairs(operator, **{"k": 3, "state": path, "fingerprint": "a", **options})
+    with pytest.raises(FedscapeError, match=r"dtype 'torch\.float64', not 'torch\.float32'"):
+        extreme_eigenpairs(matrix("spread", torch.float32)[0], 3, state=path, fingerprint="a")
+    torch.save({"other": 1}, path)
+    with pytest.raises(FedscapeError, match="does not hold unfinished eigenvalues"):
+        extreme_eigenpairs(operator, 3, state=path)
+
+
+def test_the_file_is_no_larger_than_the_basis_and_written_once_a_minute(tmp_path, monkeypatch):
+    operator, _ = matrix("spread")
+    path = tmp_path / "state.pt"
+    with pytest.raises(_Killed):
+        extreme_eigenpairs(operator, 3, state=path, report=_killed_after(11))
+    assert not path.exists()
+    monkeypatch.setattr(eigen, "_KEEP_SECONDS", 0.0)
+    monkeypatch.setattr(eigen, "_COST_SHARE", 1e9)
+    with pytest.raises(_Killed):
+        extreme_eigenpairs(operator, 3, state=path, report=_killed_after(11))
+    assert path.stat().st_size < 10 * 120 * 8 + 15_000
+
+
+def test_refuses_a_basis_without_room():
+    with pytest.raises(FedscapeError, match="a basis of 12 vectors has no room for 5 eigenvalues: give at least 13"):
+        largest_eigenpairs(matrix("spread")[0], 5, max_basis=12)
+    assert largest_eigenpairs(matrix("spread")[0], 118, max_basis=120).converged.all()
+
+
+def test_bounds_and_residuals_hold_where_it_stops_early():
+    operator, exact = matrix("spread")
+    found = largest_eigenpairs(operator, 4, max_products=15)
+    assert not found.converged.all()
+    for value, residual, vector in zip(found.values, found.residuals, found.vectors, strict=True):
+        true = (operator @ vector - value * vector).norm().item()
+        assert true == pytest.approx(residual, rel=1e-6)
+        assert np.abs(exact - value).min() <= residual
+
+
+def test_default_tolerance_is_kept_from_any_start():
+    """One step's only Ritz value, near zero here, once passed for the largest eigenvalue."""
+    operator, exact = matrix("indefinite")
+    for seed in range(40):
+        found = largest_eigenpairs(operator, 1, seed=seed)
+        assert found.values[0] == pytest.approx(exact[0], rel=1e-3), seed
+        assert found.products > 5
+
+
+def test_vectors_are_orthonormal_eigenvectors():
+    operator, _ = matrix("outliers")
+    found = largest_eigenpairs(operator, 5, tolerance=1e-10)
+    torch.testing.assert_close(found.vectors @ found.vectors.T, torch.eye(5, dtype=torch.float64), rtol=0, atol=1e-10)
+    products = (operator @ found.vectors.T).T
+    torch.testing.assert_close(products, torch.from_numpy(found.values)[:, None] * found.vectors, rtol=0, atol=1e-4)
+
+
+def test_sixty_values_hold_no_ghosts():
+    """Without re-orthogonalisation the largest value comes back several times after 50 steps or so."""
+    operator, exact = matrix("outliers", torch.float32)
+    found = largest_eigenpairs(operator, 60, tolerance=1e-4)
+    np.testing.assert_allclose(found.values, exact[:60], rtol=1e-4, atol=1e-5)
+
+
+def test_all_eigenvalues_of_a_small_net():
+    landscape = small_landscape()
+    exact = np.linalg.eigvalsh(dense_hessian(landscape))[::-1]
+    found = largest_eigenpairs(Hessian(landscape), landscape.dimension, tolerance=1e-12)
+    np.testing.assert_allclose(found.values, exact, rtol=0, atol=1e-10 * exact[0])
+
+
+def test_agrees_with_scipy_on_a_net_and_stops_sooner():
+    landscape = small_landscape()
+    hessian = Hessian(landscape)
+    oracle = LinearOperator(hessian.shape, lambda v: (hessian @ torch.from_numpy(v.reshape(-1).copy())).numpy())
+    exact = eigsh(oracle, k=5, which="LA", tol=1e-12, return_eigenvectors=False)[::-1]
+    found = largest_eigenpairs(Hessian(landscape), 5)
+    np.testing.assert_allclose(found.values, exact, rtol=1e-3)
+    assert found.products < hessian.products
+
+
+def test_the_seed_decides_the_start_and_nothing_else():
+    operator, _ = matrix("outliers")
+    first, again, other = (largest_eigenpairs(operator, 3, seed=seed) for seed in (0, 0, 1))
+    assert (first.values == again.values).all()
+    assert not (first.values == other.values).all()
+    np.testing.assert_allclose(first.values, other.values, rtol=1e-3)
+
+
+def test_ratio_counts_from_one():
+    operator, exact = matrix("outliers")
+    found = largest_eigenpairs(operator, 5, tolerance=1e-8)
+    assert found.ratio(1, 5) == pytest.approx(exact[0] / exact[4])
+    assert found.ratio(1, 6) is None
+
+
+def test_refuses_an_end_that_there_is_not():
+    with pytest.raises(FedscapeError, match="unknown end of the spectrum 'middle'"):
+        extreme_eigenpairs(matrix("spread")[0], 3, which="middle")
+    with pytest.raises(FedscapeError, match="at both ends are more than the 120"):
+        extreme_eigenpairs(matrix("spread")[0], 61, which="both")
+
+
+@pytest.mark.parametrize("k", [0, 121])
+def test_refuses_a_number_of_eigenvalues_that_there_are_not(k):
+    with pytest.raises(FedscapeError, match="from 1 to the 120 parameters"):
+        largest_eigenpairs(matrix("spread")[0], k)
+
+
+def test_refuses_products_that_are_not_finite():
+    with pytest.raises(FedscapeError, match="not finite"):
+        largest_eigenpairs(Dense(torch.full((4, 4), torch.nan)), 1)

@@ -1,0 +1,404 @@
+"""``python -m analysis.hessian`` and the one-call API behind it."""
+
+import csv
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import analysis.hessian.command
+import analysis.hessian.measure
+import analysis.hessian.spectrum.eigen
+import analysis.hessian.spectrum.operators
+import landscape.autograd.products
+from analysis import HessianReport, measure_hessian
+from analysis.hessian.__main__ import main
+from landscape import FedscapeError, Landscape
+from landscape.activations import MAN
+from landscape.terminal.command import run
+from tests.analysis.hessian.spectrum.spectra import dense_hessian, small_landscape
+from trainers import FedAvg, Settings, train
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory):
+    """A short run's checkpoint; the model is small enough for a dense Hessian."""
+    out = tmp_path_factory.mktemp("run")
+    return train(FedAvg(), Settings(rounds=2, clients=4, per_round=2, device="cpu"), out=out).checkpoint
+
+
+def test_report_of_a_net_agrees_with_its_dense_hessian():
+    landscape = small_landscape()
+    dense = dense_hessian(landscape)
+    exact = np.linalg.eigvalsh(dense)[::-1]
+    report = measure_hessian(landscape, density=True, trace_tolerance=0.01)
+    np.testing.assert_allclose(report.eigen.values, exact[:5], rtol=1e-3)
+    assert report.to_dict()["ratio_1_5"] == pytest.approx(exact[0] / exact[4], rel=2e-3)
+    assert abs(report.trace.value - np.trace(dense)) <= 4 * report.trace.stderr
+    assert report.loss == landscape.value()
+    assert report.hvps == report.eigen.products + report.trace.products + report.density.products
+
+
+def test_json_has_the_promised_keys_and_reads_back(checkpoint, tmp_path, capsys):
+    file = tmp_path / "h.json"
+    arguments = [str(checkpoint), "--samples", "100", "--density", "--json", str(file), "--quiet", "--steps", "10"]
+    assert run(lambda: main(arguments)) == 0
+    numbers = json.loads(file.read_text())
+    promised = "eigenvalues residuals ratio_1_5 trace density hvps seconds samples parameters loss split"
+    assert set(promised.split()) <= numbers.keys()
+    assert {"value", "stderr", "probes"} <= numbers["trace"].keys()
+    assert {"grid", "values"} <= numbers["density"].keys()
+    assert len(numbers["eigenvalues"]) == len(numbers["residuals"]) == 5
+    assert (numbers["samples"], numbers["parameters"], numbers["split"]) == (100, 6570, "train")
+    printed = capsys.readouterr().out
+    for text in ("λ1/λ5", "trace", "residual", "standard error", "Hessian-vector products"):
+        assert text in printed
+    again = HessianReport.from_dict(numbers)
+    assert again.to_dict() == {name: value for name, value in numbers.items() if name != "checkpoint"}
+
+
+def test_options_choose_what_is_measured(checkpoint, tmp_path):
+    file = tmp_path / "h.json"
+    options = ["--top", "2", "--no-trace", "--split", "test", "--dtype", "float64"]
+    assert run(lambda: main([str(checkpoint), *options, "--json", str(file), "--quiet"])) == 0
+    numbers = json.loads(file.read_text())
+    assert len(numbers["eigenvalues"]) == 2
+    assert numbers["trace"] is numbers["density"] is numbers["ratio_1_5"] is None
+    assert (numbers["split"], numbers["samples"], numbers["dtype"]) == ("test", 355, "float64")
+    assert numbers["loss"] == pytest.approx(Landscape.from_checkpoint(checkpoint, "test").value(), rel=1e-5)
+
+
+def test_several_checkpoints_make_one_table(checkpoint, tmp_path, capsys):
+    initial = checkpoint.parent / "rounds" / "00000.pt"
+    files = ["--json", str(tmp_path / "h.json"), "--csv", str(tmp_path / "h.csv"), "--out", str(tmp_path)]
+    options = ["--samples", "60", "--top", "2", "--which", "both", "--density", "--steps", "5", "--quiet"]
+    assert run(lambda: main([str(initial), str(checkpoint), *options, *files])) == 0
+    numbers = json.loads((tmp_path / "h.json").read_text())["checkpoints"]
+    assert [n["checkpoint"] for n in numbers] == [str(initial), str(checkpoint)]
+    rows = list(csv.DictReader((tmp_path / "h.csv").open(encoding="utf-8")))
+    for row, n in zip(rows, numbers, strict=True):
+        assert [float(row["λ1"]), float(row["λ6570"])] == [n["eigenvalues"][0], n["eigenvalues"][2]]
+        assert float(row["trace"]) == n["trace"]["value"]
+    with np.load(tmp_path / "hessian.npz") as arrays:
+        assert arrays["1_eigenvalues"].tolist() == numbers[1]["eigenvalues"]
+        assert arrays["0_density_grid"].tolist() == numbers[0]["density"]["grid"]
+    assert "λ6569" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("options", [["--ggn"], ["--matrix", "fisher"], ["--matrix", "mc-fisher"]])
+def test_other_matrices_are_positive_semi_definite(checkpoint, options, tmp_path):
+    line = [str(checkpoint), *options, "--which", "smallest", "--top", "1", "--samples", "40", "--no-trace", "--quiet"]
+    assert run(lambda: main([*line, "--dtype", "float64", "--json", str(tmp_path / "h.json")])) == 0
+    numbers = json.loads((tmp_path / "h.json").read_text())
+    assert abs(numbers["eigenvalues"][0]) < 1e-9
+    assert numbers["matrix"] == {"--ggn": "ggn"}.get(options[0], options[-1])
+
+
+def test_weight_decay_shifts_all_eigenvalues(checkpoint):
+    plain, shifted = (
+        measure_hessian(checkpoint, 3, samples=50, trace=False, weight_decay=c, dtype="float64") for c in (0.0, 0.5)
+    )
+    np.testing.assert_allclose(shifted.eigen.values, plain.eigen.values + 0.5, rtol=1e-3)
+
+
+def dense(checkpoint, block, man):
+    """The Hessian of digits_mlp's loss over 40 samples by some of its parameters, the network written by hand."""
+    whole = Landscape.from_checkpoint(checkpoint, samples=40, device="cpu", dtype="float64")
+    x, y = whole.data.batch(slice(None), torch.float64)
+    point = whole.space.unflatten(whole.weights)
+
+    def objective(*free):
+        p = point | dict(zip(block, free, strict=True))
+        first = (x.flatten(1) @ p["1.weight"].T + p["1.bias"]).clamp(min=0)
+        second = (first @ p["3.weight"].T + p["3.bias"]).clamp(min=0)
+        penalty = man * sum((a**2).sum() / a.numel() for a in (first, second))
+        return nn.functional.cross_entropy(second @ p["5.weight"].T + p["5.bias"], y) + penalty
+
+    rows = torch.autograd.functional.hessian(objective, tuple(point[name] for name in block))
+    sizes = [point[name].numel() for name in block]
+    parts = [[h.reshape(m, n) for h, n in zip(row, sizes, strict=True)] for row, m in zip(rows, sizes, strict=True)]
+    return torch.cat([torch.cat(row, dim=1) for row in parts]).numpy()
+
+
+def test_block_man_and_weight_decay_say_of_which_matrix_everything_is(checkpoint, tmp_path, capsys):
+    line = [str(checkpoint), "--samples", "40", "--dtype", "float64", "--tolerance", "1e-8", "--top", "6", "--quiet"]
+    line += ["--block", "3.bias", "5", "--man", "0.3", "--weight-decay", "0.125", "--verify"]
+    out = tmp_path / "out"
+    assert run(lambda: main([*line, "--density", "--out", str(out)])) == 0
+    found = json.loads((out / "hessian.json").read_text())
+    exact = np.linalg.eigvalsh(dense(checkpoint, ["3.bias", "5.weight", "5.bias"], 0.3))[::-1] + 0.125
+    assert found["parameters"] == len(exact) == 362
+    np.testing.assert_allclose(found["eigenvalues"], exact[:6], rtol=1e-6)
+    assert abs(found["trace"]["value"] - exact.sum()) <= 4 * found["trace"]["stderr"]
+    assert found["density"]["moments"][0] == pytest.approx(exact.mean(), rel=0.1)
+    assert (found["block"], found["man"], found["weight_decay"]) == (["3.bias", "5"], 0.3, 0.125)
+    assert found["title"].endswith("on digits + 0.3 MAN + 0.125 ‖w‖²/2, block 3.bias 5 (362 of 6,570 parameters)")
+    printed = capsys.readouterr().out
+    assert found["title"] in printed
+    assert printed.partition("loss + MAN")[2].split()[0] == f"{found['loss']:.6g}"
+    assert "without the weight decay" in printed
+    assert HessianReport.from_dict(found).title == found["title"]
+
+
+def test_without_a_block_man_is_of_all_parameters(checkpoint):
+    names = ["1.weight", "1.bias", "3.weight", "3.bias", "5.weight", "5.bias"]
+    around = Landscape.from_checkpoint(checkpoint, samples=40, device="cpu", dtype="float64", penalty=MAN(0.3))
+    report = measure_hessian(checkpoint, 2, samples=40, man=0.3, trace=False, dtype="float64", device="cpu")
+    assert report.loss == around.value()
+    same = measure_hessian(around, 2, block=names, trace=False)
+    np.testing.assert_allclose(report.eigen.values, same.eigen.values, rtol=1e-9)
+    with pytest.raises(FedscapeError, match="a Landscape has its own penalty"):
+        measure_hessian(around, 2, man=0.1)
+
+
+def test_help_shows_every_group_and_default(capsys):
+    with pytest.raises(SystemExit):
+        main(["--help"])
+    text = capsys.readouterr().out
+    for group in ("spectrum", "extras", "source", "effort", "trust", "output"):
+        assert f"{group} options" in text
+    assert "(default: )" not in text
+    flags = [line for line in text.splitlines() if "--" in line.partition("  ")[0]]
+    assert text.count("(default:") >= len(flags)
+
+
+def test_self_check_passes_on_a_trained_model(checkpoint):
+    assert measure_hessian(checkpoint, 1, samples=100, trace=False, verify=True).hvps > 0
+
+
+def test_pyhessian_answers_the_same_question(checkpoint, tmp_path, capsys):
+    options = ["--samples", "60", "--top", "1", "--quiet", "--no-trace"]
+    assert run(lambda: main([str(checkpoint), *options, "--backend", "pyhessian", "--json", str(tmp_path / "p")])) == 0
+    assert run(lambda: main([str(checkpoint), *options, "--compare-pyhessian", "--json", str(tmp_path / "c")])) == 0
+    theirs, both = json.loads((tmp_path / "p").read_text()), json.loads((tmp_path / "c").read_text())
+    assert theirs["eigenvalues"][0] == pytest.approx(both["eigenvalues"][0], rel=0.02)
+    assert both["pyhessian"]["eigenvalues"] == theirs["eigenvalues"]
+    assert "power iteration" in capsys.readouterr().out
+
+
+def test_under_torchrun_the_ranks_share_the_work_and_one_of_them_speaks(checkpoint, tmp_path):
+    options = ["--top", "2", "--dtype", "float64", "--quiet", "--no-trace", "--json"]
+    assert run(lambda: main([str(checkpoint), *options, str(tmp_path / "one")])) == 0
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "3", "-m", "analysis.hessian"]
+    shared = subprocess.run(
+        [*launcher, str(checkpoint), *options, str(tmp_path / "three")], capture_output=True, text=True, check=True
+    )
+    one, three = (json.loads((tmp_path / name).read_text()) for name in ("one", "three"))
+    assert three["eigenvalues"] == pytest.approx(one["eigenvalues"], rel=1e-10)
+    assert three["loss"] == pytest.approx(one["loss"], rel=1e-12)
+    assert shared.stdout.count("Hessian-vector products") == 1
+
+
+def test_an_interrupted_measurement_continues_and_is_no_others(checkpoint, tmp_path, monkeypatch):
+    monkeypatch.setattr(analysis.hessian.spectrum.eigen, "_KEEP_SECONDS", 0.0)
+    monkeypatch.setattr(analysis.hessian.spectrum.eigen, "_COST_SHARE", float("inf"))
+    options = {"trace": False, "samples": 60, "device": "cpu", "tolerance": 1e-6}
+    plain = measure_hessian(checkpoint, 3, **options)
+    multiply, spent = analysis.hessian.spectrum.operators.Hessian.matmat, []
+
+    def interrupted(self, vectors):
+        spent.append(1)
+        if len(spent) == 9:
+            raise KeyboardInterrupt
+        return multiply(self, vectors)
+
+    monkeypatch.setattr(analysis.hessian.spectrum.operators.Hessian, "matmat", interrupted)
+    state = tmp_path / "state.pt"
+    with pytest.raises(KeyboardInterrupt):
+        measure_hessian(checkpoint, 3, **options, state=state)
+    assert state.exists()
+    with pytest.raises(FedscapeError, match="another question"):
+        measure_hessian(checkpoint, 3, **{**options, "samples": 50}, state=state)
+    again = measure_hessian(checkpoint, 3, **options, state=state)
+    np.testing.assert_array_equal(again.eigen.values, plain.eigen.values)
+    assert again.hvps < plain.hvps
+    assert not state.exists()
+
+
+def test_clients_restrict_the_data(checkpoint):
+    report = measure_hessian(checkpoint, 1, clients=[3], trace=False)
+    assert report.samples == len(np.load(checkpoint.parent / "partition.npz")["client_00003"])
+    assert report.loss == Landscape.from_checkpoint(checkpoint, clients=[3]).value()
+
+
+def test_trace_can_be_asked_for_by_name(checkpoint, capsys):
+    assert run(lambda: main([str(checkpoint), "--trace", "--samples", "50", "--quiet", "--top", "1"])) == 0
+    assert "trace" in capsys.readouterr().out
+
+
+def test_plots_are_written(checkpoint, tmp_path):
+    out = tmp_path / "plots"
+    assert run(lambda: main([str(checkpoint), "--samples", "50", "--out", str(out), "--quiet", "--density"])) == 0
+    assert (out / "hessian.png").read_bytes().startswith(b"\x89PNG")
+    assert json.loads((out / "hessian.json").read_text())["samples"] == 50
+
+
+def test_what_was_measured_is_drawn_again_without_a_product(checkpoint, tmp_path, capsys, monkeypatch):
+    initial = checkpoint.parent / "rounds" / "00000.pt"
+    options = ["--samples", "40", "--quiet", "--no-trace", "--density", "--steps", "8"]
+    assert run(lambda: main([str(initial), *options, "--json", str(tmp_path / "a.json")])) == 0
+    assert run(lambda: main([str(checkpoint), str(initial), *options, "--out", str(tmp_path)])) == 0
+    before = (tmp_path / "hessian.json").read_bytes(), (tmp_path / "hessian.png").read_bytes()
+    measured = capsys.readouterr().out
+    monkeypatch.setattr(analysis.hessian.command, "measure_hessian", lambda *_, **__: pytest.fail("it measured"))
+    files = [str(tmp_path / "hessian.json"), str(tmp_path / "a.json")]
+    again = ["--replot", *files, "--ratio", "1/2", "--eigenvalue-axis", "symlog", "--density-axis", "linear"]
+    assert run(lambda: main([*again, "--out", str(tmp_path), "--csv", str(tmp_path / "t.csv")])) == 0
+    printed = capsys.readouterr().out
+    for line in ("λ1  ", "λ < 0"):
+        assert [x for x in printed.splitlines() if x.startswith(line)][:2] == [
+            x for x in measured.splitlines() if x.startswith(line)
+        ][1:]
+    rows = list(csv.DictReader((tmp_path / "t.csv").open(encoding="utf-8")))
+    assert [float(row["λ1/λ2"]) > 1 for row in rows] == [True] * 3
+    assert (tmp_path / "hessian.json").read_bytes() == before[0]
+    assert (tmp_path / "hessian.png").read_bytes() != before[1]
+
+
+def test_curves_over_the_rounds_are_drawn_again(checkpoint, tmp_path):
+    kept = checkpoint.parent / "rounds" / "00000.pt"  # any checkpoint of the run stands for it
+    options = ["--rounds", "--samples", "30", "--top", "1", "--no-trace", "--quiet", "--out"]
+    assert run(lambda: main([str(kept), *options, str(tmp_path / "a")])) == 0
+    assert run(lambda: main([str(checkpoint.parent), *options, str(tmp_path / "b")])) == 0
+    pictures = [(tmp_path / name / "hessian.png").read_bytes() for name in "ab"]
+    assert pictures[0] == pictures[1]
+    numbers = str(tmp_path / "a" / "hessian.json")
+    assert run(lambda: main([numbers, "--replot", "--rounds", "--out", str(tmp_path / "c")])) == 0
+    assert (tmp_path / "c" / "hessian.png").read_bytes() == pictures[0]
+
+
+def test_ratios_are_in_the_rows_and_in_the_json(checkpoint, tmp_path, capsys):
+    line = [str(checkpoint), "--samples", "40", "--quiet", "--no-trace", "--ratio", "1/3", "--ratio", "2/3"]
+    assert run(lambda: main([*line, "--json", str(tmp_path / "h.json")])) == 0
+    numbers = json.loads((tmp_path / "h.json").read_text())
+    values = numbers["eigenvalues"]
+    assert numbers["ratios"] == {"1/3": values[0] / values[2], "2/3": values[1] / values[2]}
+    assert "λ1/λ3  " in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("given", "kept"), [(["--graph-memory", "0"], False), (["--graph-memory", "1GB"], True)])
+def test_graphs_are_kept_within_the_memory_given(checkpoint, given, kept, monkeypatch):
+    products = []
+    kind = landscape.autograd.products.HessianProducts
+    begin = kind.__init__
+    monkeypatch.setattr(kind, "__init__", lambda self, *a: (products.append(self), begin(self, *a))[1])
+    line = [str(checkpoint), "--samples", "40", "--top", "1", "--quiet", "--verify", *given]
+    assert run(lambda: main(line)) == 0
+    assert len(products) == 2
+    assert [p.graphs_kept > 0 for p in products] == [kept, kept]
+
+
+def test_threads_are_as_many_as_asked_for(checkpoint, monkeypatch):
+    seen = []
+    evaluate = Landscape.evaluate
+    monkeypatch.setattr(Landscape, "evaluate", lambda *a: (seen.append(torch.get_num_threads()), evaluate(*a))[1])
+    before = torch.get_num_threads()
+    line = [str(checkpoint), "--samples", "20", "--top", "1", "--quiet", "--no-trace"]
+    assert run(lambda: main([*line, "--threads", str(before + 1)])) == 0
+    assert run(lambda: main([*line])) == 0
+    assert seen == [before + 1, before]
+
+
+@pytest.mark.parametrize(("word", "streams"), [("yes", True), ("no", False), ("auto", None)])
+def test_streaming_is_asked_for_by_name(checkpoint, word, streams, monkeypatch):
+    seen = []
+    begin = Landscape.__init__
+    monkeypatch.setattr(
+        Landscape, "__init__", lambda self, *a, **o: (seen.append(o.get("stream")), begin(self, *a, **o))[1]
+    )
+    line = [str(checkpoint), "--samples", "20", "--top", "1", "--quiet", "--no-trace", "--stream", word]
+    assert run(lambda: main([*line, "--layers"])) == 0
+    assert run(lambda: main([*line, "--per-client", "--clients", "1"])) == 0
+    assert set(seen) == {streams}
+
+
+def test_tf32_widens_the_bounds_by_its_rounding():
+    found = analysis.hessian.spectrum.eigen.extreme_eigenpairs(
+        analysis.hessian.spectrum.operators.Dense(torch.diag(torch.arange(1.0, 9))), 3
+    )
+    wide = analysis.hessian.measure._with_rounding(found, "tf32")
+    assert wide.residuals.min() >= 8 * 2**-10 > found.residuals.max()
+    assert analysis.hessian.measure._with_rounding(found, "float32") is found
+
+
+def test_progress_goes_to_stderr_and_says_how_far(checkpoint, capsys):
+    main([str(checkpoint), "--samples", "50", "--top", "1"])
+    captured = capsys.readouterr()
+    assert "HVPs" in captured.err
+    assert "HVPs/s" not in captured.out
+
+
+def test_report_shows_itself_in_a_notebook():
+    html = measure_hessian(small_landscape(), 2)._repr_html_()
+    assert html.startswith("<table>")
+    assert "λ2" in html
+
+
+def test_a_loss_that_is_not_finite_is_refused():
+    net = nn.Linear(2, 2)
+    with torch.no_grad():
+        net.weight.fill_(torch.nan)
+    data = torch.ones(3, 2), torch.zeros(3, dtype=torch.long)
+    with pytest.raises(FedscapeError, match=r"the loss at .* is nan"):
+        measure_hessian(Landscape(net, data, device="cpu"), 1)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["no/such.pt"], "there is no file no/such.pt"),
+        (["{ckpt}", "--samples", "5000"], "5000 samples are asked for: give a number from 1 to 1442"),
+        (["{ckpt}", "--split", "validation"], "invalid choice 'validation'"),
+        (["{ckpt}", "--clients", "9"], "there is no client"),
+        (["{ckpt}", "--top", "0"], "0 eigenvalues are asked for"),
+        (["{ckpt}", "--device", "tpu"], "unknown device 'tpu'"),
+        (["{ckpt}", "--out", "{ckpt}/below"], "cannot create the directory"),
+        (["{ckpt}", "--json", "{ckpt}/below.json", "--samples", "20", "--top", "1"], "cannot write"),
+        ([], "give at least one checkpoint file"),
+        (["{ckpt}", "--ggn", "--matrix", "fisher"], "ask for two matrices"),
+        (["{ckpt}", "--which", "middle"], "invalid choice 'middle'"),
+        (["{ckpt}", "--ratio", "1/6"], "the ratio 1/6 needs 6 eigenvalues, and there are 5: give --top 6"),
+        (["{ckpt}", "--ratio", "1:2"], "'1:2' is no ratio of eigenvalues: give one such as 1/5"),
+        (["{ckpt}", "--ratio", "1/2", "--which", "smallest"], "is one of the largest eigenvalues"),
+        (["{ckpt}", "--graph-memory", "much"], "'much' is no amount of memory"),
+        (["{ckpt}", "--threads", "0"], "0 CPU threads are asked for"),
+        (["{ckpt}", "--dtype", "tf32", "--device", "cpu"], "tf32 is arithmetic of CUDA devices"),
+        (["{ckpt}", "--stream", "maybe"], "invalid choice 'maybe'"),
+        (["{ckpt}", "--density", "--eigenvalue-axis", "log"], "invalid choice 'log'"),
+        (["{ckpt}", "--density-axis", "linear"], "give --density too"),
+        (["{ckpt}", "--replot"], "is no JSON file"),
+        (["{ckpt}", "--replot", "--layers"], "--replot measures nothing"),
+        (["no/such.json", "--replot"], "cannot read no/such.json"),
+        (["{run}/config.json", "--replot"], "holds no Hessian report"),
+        (["{run}/..", "--rounds"], "is no run directory"),
+        (["{ckpt}", "{ckpt}", "--state", "s.pt"], "--state keeps one checkpoint's iteration"),
+        (
+            ["{ckpt}", "--block", "conv1"],
+            "no trainable parameter matches 'conv1': there are 1.weight, 1.bias",
+        ),
+        (["{ckpt}", "--block", "5", "--top", "331"], "331 eigenvalues are asked for"),
+        (["{ckpt}", "--block", "1", "--layers"], "ask for them in two commands"),
+        (["{ckpt}", "--weight-decay", "1e-4", "--per-client"], "ask for them in two commands"),
+        (["{ckpt}", "--weight-decay", "-0.1"], "the weight decay is -0.1: it must be 0 or more"),
+        (["{ckpt}", "--weight-decay", "nan"], "the weight decay is nan: it must be 0 or more"),
+        (["{ckpt}", "--man", "-0.1"], "MAN's ζ is -0.1: it must be 0 or more"),
+        (["{ckpt}", "--man", "0.1", "--ggn"], "take the Hessian, or leave out --man"),
+        (["{ckpt}", "--man", "0.1", "--compare-pyhessian"], "PyHessian measures the largest eigenvalues"),
+        (["{ckpt}", "--block", "1", "--backend", "pyhessian"], "PyHessian measures the largest eigenvalues"),
+        (["{ckpt}", "--replot", "--block", "1"], "--replot measures nothing"),
+        (["{ckpt}", "--backend", "pyhessian", "--ggn"], "PyHessian measures the largest eigenvalues"),
+    ],
+)
+def test_bad_input_is_one_sentence_and_exit_code_two(checkpoint, arguments, sentence, capsys):
+    before = checkpoint.read_bytes()
+    given = [argument.format(ckpt=checkpoint, run=checkpoint.parent) for argument in arguments]
+    assert run(lambda: main([*given, "--quiet"])) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("error: ")
+    assert sentence in error
+    assert error.count("\n") == 1
+    assert checkpoint.read_bytes() == before

@@ -1,0 +1,91 @@
+"""What a report says of itself: ratios, pictures on every axis, files read back."""
+
+import numpy as np
+import pytest
+
+from analysis import HessianReport, measure_hessian
+from analysis.hessian.plots.spectrum import plot_spectra
+from analysis.hessian.report import comparison_table, read_ratio
+from landscape import FedscapeError
+from tests.analysis.hessian.spectrum.spectra import small_landscape
+
+
+@pytest.fixture(scope="module")
+def report() -> HessianReport:
+    return measure_hessian(small_landscape(), 6, density=True, trace=False, density_steps=15)
+
+
+class TestRatios:
+    def test_they_are_shown_in_the_table_the_json_and_the_comparison(self, report):
+        shown, values = report.with_ratios([(1, 2), (2, 6), (1, 5)]), report.eigen.values
+        assert shown.to_dict()["ratios"] == {"1/2": values[0] / values[1], "2/6": values[1] / values[5]}
+        rows = {name: value for name, value, _ in shown.rows()}
+        assert rows["λ2/λ6"] == f"{values[1] / values[5]:.4g}"
+        assert {"λ1/λ5", "λ1/λ2"} <= rows.keys()
+        table = comparison_table([report, shown])
+        column = table.columns.index("λ1/λ2")
+        assert [row[column] for row in table.rows] == [values[0] / values[1]] * 2
+        assert HessianReport.from_dict(shown.to_dict()).ratios == ((1, 2), (2, 6))
+
+    def test_without_them_nothing_but_the_first_by_the_fifth_is_shown(self, report):
+        assert [name for name, *_ in report.rows() if "/" in name] == ["λ1/λ5"]
+        assert report.to_dict()["ratios"] == {}
+
+    def test_of_both_ends_they_are_those_of_the_largest(self):
+        both = measure_hessian(small_landscape(), 2, which="both", trace=False, ratios=[(1, 2)])
+        assert both.ratio(1, 2) == both.eigen.values[0] / both.eigen.values[1]
+        assert both.ratio(1, 3) is None
+
+    @pytest.mark.parametrize(
+        ("ratio", "options", "reason"),
+        [
+            ((1, 7), {}, "the ratio 1/7 needs 7 eigenvalues, and there are 6: give --top 7"),
+            ((9, 1), {}, "needs 9 eigenvalues"),
+            ((0, 1), {}, "they are counted from 1"),
+            ((1, 2), {"which": "smallest"}, "is one of the largest eigenvalues"),
+            ((1, 2), {"which": "magnitude"}, "is one of the largest eigenvalues"),
+        ],
+    )
+    def test_what_is_not_measured_is_refused_before_the_work(self, ratio, options, reason, monkeypatch):
+        monkeypatch.setattr("landscape.Landscape.evaluate", lambda *_: pytest.fail("it began"))
+        with pytest.raises(FedscapeError, match=reason):
+            measure_hessian(small_landscape(), 6, ratios=[ratio], **options)
+
+    @pytest.mark.parametrize("text", ["1", "1/", "1-5", "a/b", "1/2/3", "-1/2", "1.5/2"])
+    def test_another_form_is_refused(self, text):
+        with pytest.raises(FedscapeError, match="give one such as 1/5"):
+            read_ratio(text)
+
+
+class TestPictures:
+    @pytest.mark.parametrize("density_axis", ["log", "linear"])
+    @pytest.mark.parametrize("eigenvalue_axis", ["linear", "symlog"])
+    def test_every_axis_is_drawn_and_says_its_unit(self, report, eigenvalue_axis, density_axis, tmp_path):
+        figure = report.plot(tmp_path / "spectrum.png", eigenvalue_axis, density_axis)
+        ax = figure.axes[1]
+        assert (ax.get_xscale(), ax.get_yscale()) == (eigenvalue_axis, density_axis)
+        unit = {"linear": "unit of eigenvalue", "symlog": "decade"}[eigenvalue_axis]
+        assert ax.get_ylabel() == f"density (per {unit})"
+        (line,) = ax.lines
+        assert np.isfinite(line.get_ydata()).all()
+        assert (tmp_path / "spectrum.png").read_bytes().startswith(b"\x89PNG")
+
+    def test_several_share_one_axis(self, report):
+        ax = plot_spectra([report, report], ["one", "two"], "symlog").axes[1]
+        first, second = ax.lines
+        np.testing.assert_array_equal(first.get_xydata(), second.get_xydata())
+
+    @pytest.mark.parametrize(
+        ("axes", "reason"),
+        [(("log", "log"), "give linear or symlog"), (("linear", "symlog"), "unknown density axis 'symlog'")],
+    )
+    def test_other_axes_are_refused(self, report, axes, reason):
+        with pytest.raises(FedscapeError, match=reason):
+            report.plot(None, *axes)
+
+
+def test_files_of_earlier_versions_are_read(report):
+    numbers = report.to_dict()
+    for newest in ("ratios", "block", "man"):
+        del numbers[newest]
+    assert HessianReport.from_dict(numbers).to_dict() == report.to_dict()

@@ -1,0 +1,478 @@
+"""FedDyn and its relatives against their pseudo-code written out naively, and against each other."""
+
+import dataclasses
+import math
+
+import pytest
+import torch
+
+from landscape import FedscapeError
+from tests.trainers.algorithms import test_contract
+from tests.trainers.algorithms.naive import EPOCHS, Clients, by_samples, equally, mean
+from tests.trainers.algorithms.test_against_pseudo_code import ROUNDS, relative_error
+from tests.trainers.federations import SIZES, federation
+from trainers import FedAvg, FedProx, Scaffold
+from trainers.algorithms.adabest import AdaBest
+from trainers.algorithms.feddc import FedDC
+from trainers.algorithms.feddyn import FedDyn
+from trainers.algorithms.fedsmoo import FedSMOO
+from trainers.algorithms.fedspeed import FedSpeed
+from trainers.parts.ascent import SAM
+
+N = len(SIZES)
+VARIANTS = ("paper", "official")
+
+
+def zeros(w):
+    return [torch.zeros_like(t) for t in w]
+
+
+def length(v):
+    return torch.sqrt(sum((t**2).sum() for t in v))
+
+
+class NaiveFedDyn:
+    """Acar et al. 2021, Algorithm 1, each device's problem solved by EPOCHS gradient steps."""
+
+    def __init__(self, alpha):
+        w = Clients().start()
+        self.alpha, self.h, self.slopes = alpha, zeros(w), [zeros(w) for _ in SIZES]
+
+    def round(self, clients, w, sampled, lr):
+        models = []
+        for k in sampled:
+            theta = [t.clone() for t in w]
+            for _ in range(EPOCHS):
+                g = clients.gradient(k, theta)
+                theta = [
+                    a - lr * (b - s + self.alpha * (a - x))
+                    for a, b, s, x in zip(theta, g, self.slopes[k], w, strict=True)
+                ]
+            self.slopes[k] = [s - self.alpha * (a - x) for s, a, x in zip(self.slopes[k], theta, w, strict=True)]
+            models.append(theta)
+        for j in range(len(w)):
+            self.h[j] = self.h[j] - self.alpha / N * sum(theta[j] - w[j] for theta in models)
+        return [a - h / self.alpha for a, h in zip(mean(models, equally(sampled)), self.h, strict=True)]
+
+
+class NaiveFedDC:
+    """Gao et al. 2022, Algorithm 1; g_i is the client's update without its own correction, over ηK of its round."""
+
+    def __init__(self, alpha):
+        w = Clients().start()
+        self.alpha = alpha
+        self.h, self.g = [zeros(w) for _ in SIZES], [zeros(w) for _ in SIZES]
+
+    def round(self, clients, w, sampled, lr):
+        sent, average = [], [sum(g[j] for g in self.g) / N for j in range(len(w))]  # over all clients
+        new = {}
+        for i in sampled:
+            theta = [t.clone() for t in w]
+            for _ in range(EPOCHS):
+                s = clients.gradient(i, theta)
+                for j in range(len(w)):
+                    penalty = self.alpha * (self.h[i][j] + theta[j] - w[j])
+                    s[j] = s[j] + penalty + (self.g[i][j] - average[j])
+                theta = [a - lr * b for a, b in zip(theta, s, strict=True)]
+            moved = [a - x for a, x in zip(theta, w, strict=True)]
+            self.h[i] = [h + d for h, d in zip(self.h[i], moved, strict=True)]
+            new[i] = [d / (EPOCHS * lr) + (g - a) for d, g, a in zip(moved, self.g[i], average, strict=True)]
+            sent.append([a + h for a, h in zip(theta, self.h[i], strict=True)])
+        for i in sampled:
+            self.g[i] = new[i]
+        return mean(sent, by_samples(sampled))
+
+
+class NaiveFedDCOfficial:
+    """The authors' train_FedDC for clients of one weight, with the round's own rate."""
+
+    def __init__(self, alpha):
+        w = Clients().start()
+        self.alpha, self.cloud = alpha, zeros(w)
+        self.h, self.state = [zeros(w) for _ in SIZES], [zeros(w) for _ in SIZES]
+
+    def round(self, clients, w, sampled, lr):
+        models, change = [], zeros(w)
+        for i in sampled:
+            theta = [t.clone() for t in w]
+            for _ in range(EPOCHS):
+                g = clients.gradient(i, theta)
+                for j in range(len(w)):
+                    g[j] = g[j] + self.alpha * (theta[j] - (w[j] - self.h[i][j])) - self.state[i][j] + self.cloud[j]
+                theta = [a - lr * b for a, b in zip(theta, g, strict=True)]
+            for j in range(len(w)):
+                moved = theta[j] - w[j]
+                self.h[i][j] = self.h[i][j] + moved
+                state = self.state[i][j] - self.cloud[j] - moved / EPOCHS / lr
+                change[j] = change[j] + state - self.state[i][j]
+                self.state[i][j] = state
+            models.append(theta)
+        self.cloud = [c + d / N for c, d in zip(self.cloud, change, strict=True)]
+        return [
+            a + sum(h[j] for h in self.h) / N for j, a in enumerate(mean(models, by_samples(sampled)))
+        ]  # weighted here as the run is
+
+
+class NaiveFedSpeed:
+    """Sun et al. 2023 (ICLR), Algorithm 1; officially FL-Simulator's ESAM and server."""
+
+    def __init__(self, rho, alpha, lam, variant):
+        self.rho, self.alpha, self.lam, self.variant = rho, alpha, lam, variant
+        self.hat = [zeros(Clients().start()) for _ in SIZES]
+
+    def round(self, clients, w, sampled, lr):
+        models, corrected = [], []
+        for i in sampled:
+            x = [t.clone() for t in w]
+            for _ in range(EPOCHS):
+                g1 = clients.gradient(i, x)
+                rate = self.rho / length(g1) if self.variant == "official" else self.rho
+                g2 = clients.gradient(i, [a + rate * b for a, b in zip(x, g1, strict=True)])
+                for j in range(len(w)):
+                    quasi = g2[j] if self.variant == "official" else (1 - self.alpha) * g1[j] + self.alpha * g2[j]
+                    x[j] = x[j] - lr * (quasi - self.hat[i][j] + (x[j] - w[j]) / self.lam)
+            self.hat[i] = [g - (a - b) / self.lam for g, a, b in zip(self.hat[i], x, w, strict=True)]
+            models.append(x)
+            corrected.append([a - self.lam * g for a, g in zip(x, self.hat[i], strict=True)])
+        if self.variant == "paper":
+            return mean(corrected, equally(sampled))
+        return [a - self.lam * sum(g[j] for g in self.hat) / N for j, a in enumerate(mean(models, equally(sampled)))]
+
+
+class NaiveFedSMOO:
+    """Sun et al. 2023 (ICML), Algorithm 1; officially without ŝ in line 13."""
+
+    def __init__(self, r, beta, variant, weigh=equally):
+        w = Clients().start()
+        self.r, self.beta, self.variant, self.weigh = r, beta, variant, weigh
+        self.s, self.lam = zeros(w), zeros(w)
+        self.lams, self.mus = [zeros(w) for _ in SIZES], [zeros(w) for _ in SIZES]
+
+    def round(self, clients, w, sampled, lr):
+        models, tildes = [], []
+        for i in sampled:
+            x, mu = [t.clone() for t in w], self.mus[i]
+            for _ in range(EPOCHS):
+                g = clients.gradient(i, x)
+                s = [a - b - c for a, b, c in zip(g, mu, self.s, strict=True)]
+                norm = length(s)
+                s = [self.r * a / norm for a in s]
+                mu = [b + (a - c) for a, b, c in zip(s, mu, self.s, strict=True)]
+                g = clients.gradient(i, [a + b for a, b in zip(x, s, strict=True)])
+                x = [a - lr * (b - c + (a - d) / self.beta) for a, b, c, d in zip(x, g, self.lams[i], w, strict=True)]
+            self.mus[i] = mu
+            tildes.append(mu if self.variant == "official" else [a - b for a, b in zip(mu, s, strict=True)])
+            self.lams[i] = [c - (a - d) / self.beta for a, c, d in zip(x, self.lams[i], w, strict=True)]
+            models.append(x)
+        s = mean(tildes, equally(sampled))
+        norm = length(s)
+        self.s = [self.r * a / norm for a in s]
+        for j in range(len(w)):
+            self.lam[j] = self.lam[j] - sum(x[j] - w[j] for x in models) / (self.beta * N)
+        return [a - self.beta * c for a, c in zip(mean(models, self.weigh(sampled)), self.lam, strict=True)]
+
+
+class NaiveAdaBest:
+    """Varno et al. 2022, Algorithm 1, AdaBest's lines."""
+
+    def __init__(self, mu, beta, forgets=True):
+        w = Clients().start()
+        self.mu, self.beta, self.forgets = mu, beta, forgets
+        self.t, self.last, self.average = 0, [0 for _ in SIZES], w
+        self.h = [zeros(w) for _ in SIZES]
+
+    def round(self, clients, w, sampled, lr):
+        self.t += 1
+        models = []
+        for i in sampled:
+            theta = [t.clone() for t in w]
+            for _ in range(EPOCHS):
+                g = clients.gradient(i, theta)
+                theta = [a - lr * (b - h) for a, b, h in zip(theta, g, self.h[i], strict=True)]
+            away = self.t - self.last[i] if self.forgets else 1
+            self.h[i] = [h / away + self.mu * (x - a) for h, x, a in zip(self.h[i], w, theta, strict=True)]
+            self.last[i] = self.t
+            models.append(theta)
+        average = mean(models, equally(sampled))
+        h = [self.beta * (a - b) for a, b in zip(self.average, average, strict=True)]
+        self.average = average
+        return [a - b for a, b in zip(average, h, strict=True)]
+
+
+CASES = [
+    (FedDyn(), NaiveFedDyn, (0.1,)),
+    (FedDyn(0.7), NaiveFedDyn, (0.7,)),
+    (FedDC(), NaiveFedDC, (0.01,)),
+    (FedDC(0.3), NaiveFedDC, (0.3,)),
+    (FedDC(0.3, "official"), NaiveFedDCOfficial, (0.3,)),
+    (FedSpeed(), NaiveFedSpeed, (0.1, 1.0, 10.0, "paper")),
+    (FedSpeed(0.4, 0.6, 4.0), NaiveFedSpeed, (0.4, 0.6, 4.0, "paper")),
+    (FedSpeed(0.4, 1.0, 4.0, "official"), NaiveFedSpeed, (0.4, 1.0, 4.0, "official")),
+    (FedSMOO(), NaiveFedSMOO, (0.1, 10.0, "paper")),
+    (FedSMOO(0.4, 3.0), NaiveFedSMOO, (0.4, 3.0, "paper")),
+    (FedSMOO(0.4, 3.0, "official"), NaiveFedSMOO, (0.4, 3.0, "official")),
+    (AdaBest(), NaiveAdaBest, (0.02, 0.96)),
+    (AdaBest(0.3, 0.6), NaiveAdaBest, (0.3, 0.6)),
+]
+ALGORITHMS = [case[0] for case in CASES]
+
+
+@pytest.mark.parametrize(("algorithm", "reference", "values"), CASES, ids=map(str, ALGORITHMS))
+def test_is_its_pseudo_code(algorithm, reference, values):
+    assert relative_error(algorithm, reference(*values).round) < 1e-11
+
+
+def test_fedsmoo_weighs_models_but_neither_perturbations_nor_duals():
+    reference = NaiveFedSMOO(0.4, 3.0, "official", by_samples)
+    assert relative_error(FedSMOO(0.4, 3.0, "official"), reference.round, weighting="samples") < 1e-11
+
+
+def test_adabest_forgets_by_the_rounds_a_client_missed():
+    assert relative_error(AdaBest(0.3, 0.6), NaiveAdaBest(0.3, 0.6, forgets=False).round) > 1e-5
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS, ids=str)
+def test_contract_of_stacked_clients(algorithm):
+    test_contract.test_stacked_clients_advance_as_they_would_alone(algorithm)
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS, ids=str)
+def test_traffic_is_what_the_documentation_says(algorithm):
+    models = 2 if isinstance(algorithm, FedDC | FedSMOO) else 1
+    ours = federation(algorithm)
+    record, size = ours.step(), ours.server.w.nbytes
+    assert (record.bytes_down, record.bytes_up) == (3 * models * size, 3 * models * size)
+    assert ("two models down" if models == 2 else "one model down") in type(algorithm).__doc__
+
+
+def after(algorithm, rounds=ROUNDS, **changes):
+    ours = federation(algorithm, **{"weighting": "uniform", **changes})
+    for _ in range(rounds):
+        ours.step()
+    return ours
+
+
+def same(a, b, tolerance=1e-11):
+    assert ((a - b).norm() / b.norm()).item() < tolerance
+
+
+def differ(a, b):
+    assert ((a - b).norm() / b.norm()).item() > 1e-4
+
+
+def all_clients(ours, name):
+    return sum(getattr(ours.store.fetch(i), name) for i in range(N)) / N
+
+
+# Special cases and identities
+
+
+@pytest.mark.parametrize("weighting", ["uniform", "samples"])
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_fedsmoo_without_perturbation_is_feddyn(variant, weighting):
+    ours = after(FedSMOO(0.0, 4.0, variant), weighting=weighting)
+    dyn = after(FedDyn(0.25), weighting=weighting)
+    same(ours.server.w, dyn.server.w)
+    same(ours.server.dual, dyn.server.h)
+    differ(after(FedSMOO(0.3, 4.0, variant), weighting=weighting).server.w, dyn.server.w)
+
+
+@dataclasses.dataclass(frozen=True)
+class FedDynSAM(FedDyn):
+    rho: float = 0.3
+
+    @property
+    def ascent(self):
+        return SAM(self.rho)
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_fedsmoo_is_feddyn_on_sams_gradient_at_its_first_step_only(variant):
+    same(
+        after(FedSMOO(0.3, 4.0, variant), 1, local_epochs=1).server.w,
+        after(FedDynSAM(0.25), 1, local_epochs=1).server.w,
+    )
+    differ(after(FedSMOO(0.3, 4.0, variant), 1).server.w, after(FedDynSAM(0.25), 1).server.w)
+
+
+def test_fedsmoo_perturbs_with_length_r():
+    ours = after(FedSMOO(0.3, 4.0), 3)
+    assert ours.server.s.norm().item() == pytest.approx(0.3, rel=1e-12)
+
+
+def test_fedsmoo_has_no_common_perturbation_after_one_step():
+    """One step: μ_i = ŝ, so the paper's s̃_i = 0 and s stays zero; officially s points along the mean of ŝ."""
+    assert after(FedSMOO(0.3, 4.0), 1, local_epochs=1).server.s.norm() == 0
+    assert after(FedSMOO(0.3, 4.0, "official"), 1, local_epochs=1).server.s.norm() > 0.29
+
+
+def test_fedspeed_without_mixing_is_feddyn_where_all_clients_take_part():
+    ours, dyn = after(FedSpeed(0.4, 0.0, 4.0), per_round=N), after(FedDyn(0.25), per_round=N)
+    same(ours.server.w, dyn.server.w)
+    for i in range(N):
+        same(ours.store.fetch(i).dual, dyn.store.fetch(i).dual)
+
+
+def test_fedspeed_without_mixing_differs_from_feddyn_by_the_server_mean_only():
+    """From one model the clients do the same; FedSpeed takes λĝ_i of the sampled clients off, FedDyn that of all."""
+    ours, dyn = federation(FedSpeed(0.4, 0.0, 4.0)), federation(FedDyn(0.25))
+    for _ in range(ROUNDS):
+        dyn.server.w = start = ours.server.w
+        sampled = ours.step().clients
+        dyn.step()
+        for i in sampled:
+            same(ours.store.fetch(i).dual, dyn.store.fetch(i).dual)
+        mine = 4.0 * sum(ours.store.fetch(i).dual for i in sampled) / len(sampled)
+        same(ours.server.w + mine - start, dyn.server.w + 4.0 * all_clients(ours, "dual") - start, 1e-10)
+    differ(after(FedSpeed(0.4, 0.0, 4.0)).server.w, after(FedDyn(0.25)).server.w)
+
+
+@pytest.mark.parametrize("weighting", ["uniform", "samples"])
+def test_official_fedspeed_is_feddyn_on_sams_gradient(weighting):
+    same(
+        after(FedSpeed(0.3, 1.0, 4.0, "official"), weighting=weighting).server.w,
+        after(FedDynSAM(0.25), weighting=weighting).server.w,
+    )
+    same(
+        after(FedSpeed(0.0, 1.0, 4.0, "official"), weighting=weighting).server.w,
+        after(FedDyn(0.25), weighting=weighting).server.w,
+    )
+    differ(after(FedSpeed(0.3, 1.0, 4.0, "official")).server.w, after(FedDyn(0.25)).server.w)
+
+
+def test_fedspeed_mixes_with_the_perturbed_gradient():
+    plain = after(FedSpeed(0.4, 0.0, 4.0)).server.w
+    same(after(FedSpeed(0.0, 0.6, 4.0)).server.w, plain)
+    differ(after(FedSpeed(0.4, 0.6, 4.0)).server.w, plain)
+
+
+def test_first_step_of_the_duals_is_fedprox_drawn_out():
+    """No duals yet: the clients run FedProx, and the servers step 1 + p or 2 times as far."""
+    start = federation(FedAvg()).server.w
+    step = after(FedProx(0.5), 1).server.w - start
+    same(after(FedDyn(0.5), 1).server.w - start, (1 + 3 / N) * step)
+    same(after(FedDC(0.5, "official"), 1).server.w - start, (1 + 3 / N) * step)
+    same(after(FedDC(0.5), 1).server.w - start, 2 * step)
+    same(after(FedSpeed(0.4, 0.0, 2.0), 1).server.w - start, 2 * step)
+
+
+def test_feddc_without_control_variates_is_officially_feddyn():
+    class Uncontrolled(FedDC):
+        def direction(self, w, gradient, client, server, round):
+            client.c, server.c = torch.zeros_like(w), torch.zeros_like(w)
+            return super().direction(w, gradient, client, server, round)
+
+    dyn = after(FedDyn(0.25))
+    same(after(Uncontrolled(0.25, "official")).server.w, dyn.server.w)
+    differ(after(FedDC(0.25, "official")).server.w, dyn.server.w)
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_feddc_without_penalty_runs_scaffolds_clients(variant):
+    ours, scaffold = federation(FedDC(0.0, variant), weighting="uniform"), federation(Scaffold())
+    for _ in range(ROUNDS):
+        scaffold.server.w = ours.server.w
+        sampled = ours.step().clients
+        scaffold.step()
+        same(ours.server.c, scaffold.server.c)
+        for i in sampled:
+            same(ours.store.fetch(i).c, scaffold.store.fetch(i).c)
+        drift = sum(ours.store.fetch(i).drift for i in sampled) / len(sampled)
+        drift = all_clients(ours, "drift") if variant == "official" else drift
+        same(ours.server.w - drift, scaffold.server.w)
+
+
+def test_variants_of_feddc_are_one_where_all_clients_take_part():
+    same(after(FedDC(0.3), per_round=N).server.w, after(FedDC(0.3, "official"), per_round=N).server.w)
+    differ(after(FedDC(0.3)).server.w, after(FedDC(0.3, "official")).server.w)
+
+
+def test_adabest_without_both_parts_is_fedavg():
+    plain = after(FedAvg()).server.w
+    same(after(AdaBest(0.0, 0.0)).server.w, plain)
+    differ(after(AdaBest(0.3, 0.0)).server.w, plain)
+    differ(after(AdaBest(0.0, 0.5)).server.w, plain)
+
+
+def test_first_step_of_adabest_is_fedavg_drawn_out():
+    start = federation(FedAvg()).server.w
+    same(after(AdaBest(0.3, 0.6), 1).server.w - start, 1.6 * (after(FedAvg(), 1).server.w - start))
+
+
+def test_adabest_without_client_terms_is_nesterovs_momentum_on_the_server():
+    ours, plain = federation(AdaBest(0.0, 0.6)), federation(FedAvg(), weighting="uniform")
+    w = torch.nn.Parameter(ours.server.w.clone())
+    nesterov = torch.optim.SGD([w], lr=1.0, momentum=0.6, nesterov=True)
+    for _ in range(ROUNDS):
+        plain.server.w = w.detach().clone()
+        plain.step()
+        w.grad = w.detach() - plain.server.w
+        nesterov.step()
+        ours.step()
+        same(ours.server.w, w.detach())
+
+
+# States are what they are defined as, whatever the models' weights and the numbers of steps
+
+
+@pytest.mark.parametrize("batch_size", ["full", 4])
+@pytest.mark.parametrize("weighting", ["uniform", "samples"])
+@pytest.mark.parametrize(
+    ("algorithm", "mine", "theirs"),
+    [
+        (FedDyn(0.3), "h", "dual"),
+        (FedDC(0.3), "c", "c"),
+        (FedDC(0.3, "official"), "c", "c"),
+        (FedDC(0.3, "official"), "drift", "drift"),
+        (FedSpeed(0.3, 1.0, 4.0, "official"), "dual", "dual"),
+        (FedSMOO(0.3, 4.0), "dual", "dual"),
+    ],
+    ids=str,
+)
+def test_server_keeps_the_mean_of_all_clients(algorithm, mine, theirs, weighting, batch_size):
+    ours = after(algorithm, weighting=weighting, batch_size=batch_size)
+    same(getattr(ours.server, mine), all_clients(ours, theirs))
+
+
+def test_feddc_divides_by_each_clients_own_steps():
+    ours = federation(FedDC(0.3), batch_size=4, save_clients=True)
+    start = ours.server.w
+    for i in ours.step().clients:
+        steps = EPOCHS * math.ceil(SIZES[i] / 4)
+        same(ours.store.fetch(i).c, -(ours.local_models[i] - start) / (steps * ours.settings.lr))
+
+
+@pytest.mark.parametrize("kind", [FedDC, FedSpeed, FedSMOO])
+def test_variants_differ(kind):
+    differ(after(kind(variant="official"), 3).server.w, after(kind(), 3).server.w)
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        lambda: FedDyn(0),
+        lambda: FedDC(-0.1),
+        lambda: FedDC(variant="code"),
+        lambda: FedSpeed(rho=-1),
+        lambda: FedSpeed(lam=0),
+        lambda: FedSpeed(alpha=1.5),
+        lambda: FedSpeed(alpha=0.5, variant="official"),
+        lambda: FedSpeed(variant="code"),
+        lambda: FedSMOO(r=-1),
+        lambda: FedSMOO(beta=0),
+        lambda: FedSMOO(variant="code"),
+        lambda: AdaBest(mu=-1),
+        lambda: AdaBest(beta=1),
+    ],
+)
+def test_hyper_parameters_that_make_no_sense_are_refused(bad):
+    with pytest.raises(FedscapeError, match="needs"):
+        bad()
+
+
+def test_parts_that_make_no_sense_are_named():
+    parts = {"ascent", "man", "swa", "mixup", "cutout", "server_optimizer"}
+    for algorithm in ALGORITHMS:
+        assert set(algorithm.excludes) <= parts
+        assert "server_optimizer" in algorithm.excludes
+        assert ("ascent" in algorithm.excludes) == isinstance(algorithm, FedSpeed | FedSMOO)

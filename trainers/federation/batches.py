@@ -1,0 +1,52 @@
+"""The order in which a client sees its samples."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import islice
+
+import torch
+from torch import Tensor
+
+from trainers.settings import LastBatch
+
+
+def batch_indices(
+    samples: int,
+    size: int | None,
+    epochs: int,
+    generator: torch.Generator,
+    *,
+    steps: int | None = None,
+    last: LastBatch = "keep",
+) -> Iterator[Tensor]:
+    """Positions 0..samples−1 in shuffled mini-batches, the last of an epoch shorter where it does not divide.
+
+    Args:
+        samples: how many there are.
+        size: samples per batch; ``None`` is the full batch: one step an epoch, in order.
+        epochs: passes over the samples.
+        generator: shuffles them, anew in each epoch.
+        steps: that many batches instead, over as many epochs as they take.
+        last: drop the short batch at an epoch's end, unless it is the epoch's only one.
+    """
+    if steps is not None:
+        yield from islice(_endless(samples, size, generator, last), steps)
+        return
+    for _ in range(epochs):
+        yield from _epoch(samples, size, generator, last)
+
+
+def _endless(samples: int, size: int | None, generator: torch.Generator, last: LastBatch) -> Iterator[Tensor]:
+    while True:
+        yield from _epoch(samples, size, generator, last)
+
+
+def _epoch(samples: int, size: int | None, generator: torch.Generator, last: LastBatch) -> Iterator[Tensor]:
+    if size is None:
+        yield torch.arange(samples)
+        return
+    batches = torch.randperm(samples, generator=generator).split(size)
+    if last == "drop" and len(batches) > 1 and len(batches[-1]) < size:
+        batches = batches[:-1]
+    yield from batches

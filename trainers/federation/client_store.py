@@ -1,0 +1,219 @@
+"""What clients keep between rounds: on the device, in host memory or on disk."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from landscape.compute.devices import free_memory
+from landscape.errors import FedscapeError
+from landscape.storage.files import load_torch, make_directory, save_torch
+from trainers.algorithm import State
+from trainers.settings import Where
+
+Tensors = dict[str, Tensor]
+
+_SHARE = 4
+"""``auto`` keeps states where they take less than this part (1/4) of the free memory."""
+_FILE = re.compile(r"(\d{6,})-(\d+)\.pt")
+
+
+class ClientStore:
+    """The states of all clients; a client never sampled takes no room.
+
+    On disk each state is a file of its own, ``folder/CLIENT-VERSION.pt``, written whole or not at all and mapped into
+    memory when it is read.  :meth:`export` then gives version numbers only, and a version that the last saved export
+    names is never written over: what came after it counts once the next export is saved, which the owner says with
+    :meth:`settle`.  So a run killed at any moment goes on from its last ``state.pt``.
+
+    Args:
+        initial: makes the tensors of a client that was never sampled.
+        device: where states are handed out.
+        where: ``device``, ``host`` or ``disk``; ``auto`` takes the first of them where the states of all clients take
+            less than a quarter of the free memory, and stays in host memory where there is no folder.
+        folder: for the files of ``disk``; made when the first is written.
+        clients: N, how many clients there are.
+
+    Raises:
+        FedscapeError: ``disk`` without a folder.
+    """
+
+    def __init__(
+        self,
+        initial: Callable[[], Tensors],
+        device: torch.device,
+        *,
+        where: Where = "auto",
+        folder: str | Path | None = None,
+        clients: int = 1,
+    ) -> None:
+        if where == "disk" and folder is None:
+            raise FedscapeError("client states on disk need a folder for their files")
+        self._initial, self._device, self._clients = initial, device, clients
+        self._folder = None if folder is None else Path(folder)
+        example = initial()
+        self._names = tuple(example)
+        self._bytes = sum(tensor.nbytes for tensor in example.values())
+        self._where = self._choose(where)
+        self._kept: dict[int, Tensors] = {}
+        self._versions: dict[int, int] = {}
+        self._exported: dict[int, int] = {}
+        self._settled: dict[int, int] = {}
+
+    @property
+    def where(self) -> Where:
+        """``device``, ``host`` or ``disk``: where the states are."""
+        return self._where
+
+    @property
+    def peak_memory(self) -> int:
+        """Bytes of memory that the states take at most: of all clients, or of the one at work, before and after."""
+        return 2 * self._bytes if self._where == "disk" else self._clients * self._bytes
+
+    def describe(self) -> str:
+        """One line: how much there is, where it is, and the memory it takes at most."""
+        if not self._names:
+            return "client states: none"
+        place = {"device": f"on {self._device}", "host": "in host memory", "disk": f"on disk in {self._folder}"}
+        return (
+            f"client states: {self._clients:,} × {_size(self._bytes)} = {_size(self._clients * self._bytes)} "
+            f"{place[self._where]}, at most {_size(self.peak_memory)} of memory"
+        )
+
+    def fetch(self, client: int) -> State:
+        """The state of one client, on the device.
+
+        Raises:
+            FedscapeError: its file is missing or damaged.
+        """
+        if client in self._versions:
+            kept = self._read(client, self._versions[client])
+        elif client in self._kept:
+            kept = self._kept[client]
+        else:
+            return State.of(self._initial())
+        return State.of({name: tensor.to(self._device) for name, tensor in kept.items()})
+
+    def put(self, client: int, state: State) -> None:
+        """Keep the state of one client; only the names it began with, so temporaries are dropped.
+
+        Raises:
+            FedscapeError: its file cannot be written; the one before is as it was.
+        """
+        if self._names:
+            self._keep(client, {name: getattr(state, name) for name in self._names})
+
+    def export(self) -> dict[int, Tensors] | dict[int, int]:
+        """All states that differ from the initial one, to be saved: tensors on the host, or the files' versions."""
+        if self._where == "disk":
+            self._exported = dict(self._versions)
+            return dict(self._versions)
+        self._exported = {}
+        return {client: {name: t.cpu() for name, t in kept.items()} for client, kept in self._kept.items()}
+
+    def settle(self) -> None:
+        """What :meth:`export` gave last has been saved: remove the files that it does not need."""
+        self._settled = self._exported
+        self._remove_all_but(self._settled, self._versions)
+
+    def restore(self, kept: Mapping[int, Tensors] | Mapping[int, int]) -> None:
+        """Take over what :meth:`export` gave, of this kind of store or another; files written since are removed.
+
+        Raises:
+            FedscapeError: a file that it names is missing, or damaged where it is read now.
+        """
+        versions = {client: version for client, version in kept.items() if isinstance(version, int)}
+        for client, version in versions.items():
+            file = self._file(client, version)
+            if not file.exists():
+                raise FedscapeError(
+                    f"the state of client {client} is missing: there is no file {file}, so the run cannot go on from "
+                    "where it was; start it anew in another folder"
+                )
+        self._remove_all_but(versions)
+        self._kept, self._versions = {}, {}
+        self._exported = self._settled = versions
+        if self._where == "disk":
+            self._versions = dict(versions)
+        for client, state in kept.items():
+            if not isinstance(state, int):
+                self._keep(client, dict(state))
+            elif self._where != "disk":
+                self._keep(client, {name: tensor.clone() for name, tensor in self._read(client, state).items()})
+
+    def _keep(self, client: int, tensors: Tensors) -> None:
+        if self._where != "disk":
+            place = self._device if self._where == "device" else torch.device("cpu")
+            self._kept[client] = {name: _alone(tensor, place) for name, tensor in tensors.items()}
+            return
+        before = self._versions.get(client)
+        version = max(before or 0, self._exported.get(client, 0), self._settled.get(client, 0)) + 1
+        file = self._file(client, version)
+        if before is None:
+            make_directory(file.parent)
+        save_torch(file, {name: _alone(tensor, torch.device("cpu")) for name, tensor in tensors.items()})
+        self._versions[client] = version
+        if before is not None and before not in (self._exported.get(client), self._settled.get(client)):
+            _remove(self._file(client, before))  # no state.pt names it
+
+    def _read(self, client: int, version: int) -> Tensors:
+        file = self._file(client, version)
+        try:
+            tensors = load_torch(file, mapped=True)
+        except FedscapeError as error:
+            raise FedscapeError(f"the state of client {client} cannot be read: {error}") from error
+        whole = isinstance(tensors, dict) and set(tensors) == set(self._names)
+        if not whole or not all(isinstance(tensor, Tensor) for tensor in tensors.values()):
+            raise FedscapeError(f"the state of client {client} cannot be read: {file} holds something else")
+        return tensors
+
+    def _file(self, client: int, version: int) -> Path:
+        if self._folder is None:
+            raise FedscapeError(f"the state of client {client} is in a file, and this store was given no folder")
+        return self._folder / f"{client:06d}-{version}.pt"
+
+    def _remove_all_but(self, *needed: Mapping[int, int]) -> None:
+        if self._folder is None or not self._folder.is_dir():
+            return
+        names: Collection[tuple[int, int]] = {pair for versions in needed for pair in versions.items()}
+        for file in list(self._folder.iterdir()):
+            parts = _FILE.fullmatch(file.name)
+            if parts and (int(parts[1]), int(parts[2])) not in names:
+                _remove(file)
+
+    def _choose(self, where: Where) -> Where:
+        if where == "device" and self._device.type == "cpu":
+            return "host"
+        if where != "auto":
+            return where
+        total = _SHARE * self._clients * self._bytes
+        if self._device.type != "cpu" and total < free_memory(self._device):
+            return "device"
+        if self._folder is None or total < free_memory(torch.device("cpu")):
+            return "host"
+        return "disk"
+
+
+def _alone(tensor: Tensor, device: torch.device) -> Tensor:
+    """The tensor on a device, and nothing else of the storage it may be a view of."""
+    tensor = tensor.detach().to(device)
+    return tensor if tensor.untyped_storage().nbytes() == tensor.nbytes else tensor.clone()
+
+
+def _remove(file: Path) -> None:
+    with suppress(OSError):  # still mapped, where the system forbids that: the next settle() tries again
+        file.unlink(missing_ok=True)
+
+
+def _size(size: int) -> str:
+    value, unit = float(size), "B"
+    for larger in ("kB", "MB", "GB", "TB"):
+        if value < 1000:
+            break
+        value, unit = value / 1000, larger
+    return f"{value:.3g} {unit}"

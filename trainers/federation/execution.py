@@ -1,0 +1,132 @@
+"""How local work is computed: executors know machines, algorithms do not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from landscape.autograd.flat import FlatModule
+from landscape.batchnorm import BatchStatistics
+from landscape.compute.devices import reproducible_arithmetic
+from landscape.compute.randomness import global_seed, torch_generator
+from landscape.data.samples import Samples
+from landscape.errors import FedscapeError
+from landscape.partitions.partition import Partition
+from trainers.algorithm import Algorithm, Round, State
+from trainers.federation.batches import batch_indices
+from trainers.federation.local import Batch, LocalWork, WholeData, ascending, local_step
+
+STATISTICS = "batchnorm"
+"""The name that BatchNorm's running statistics go by among what a client keeps, receives and sends."""
+
+
+@dataclass(frozen=True)
+class ClientResult:
+    """What one client's local work came to.
+
+    Attributes:
+        client: its id.
+        samples: how many samples it holds.
+        model: its local model w_i, [d].
+        upload: the tensors it sends, BatchNorm's statistics among them where they are averaged.
+        state: what it keeps.
+        loss: mean loss of its local steps at the unperturbed points, over the samples seen.
+        seen: samples seen, with repetitions.
+        steps: local steps taken, K.
+    """
+
+    client: int
+    samples: int
+    model: Tensor
+    upload: dict[str, Tensor]
+    state: State
+    loss: Tensor
+    seen: int
+    steps: int
+
+
+class States(Protocol):
+    """Where executors fetch clients' states from."""
+
+    def fetch(self, client: int) -> State:
+        """The state of one client, on the device."""
+        ...
+
+
+class Executor(Protocol):
+    """Carries out the local work of the sampled clients."""
+
+    def work(self, clients: Sequence[int], received: State, store: States, round: Round) -> Iterator[ClientResult]:
+        """The results, in the order of ``clients``."""
+        ...
+
+
+class SequentialExecutor:
+    """One client after another on one device, each with a plain module reading from one flat buffer.
+
+    Raises:
+        FedscapeError: augmentation that the data cannot have.
+    """
+
+    def __init__(
+        self, model: FlatModule, data: Samples, partition: Partition, algorithm: Algorithm, local: LocalWork
+    ) -> None:
+        if data.inputs.dim() != 4 and (local.augment == "flip-crop" or local.parts.cutout):
+            raise FedscapeError("flip-crop and cutout need images: leave out --augment and --cutout")
+        if local.parts.cutout and local.parts.cutout > min(data.inputs.shape[2:]):
+            height, width = data.inputs.shape[2:]
+            raise FedscapeError(
+                f"a cutout square of {local.parts.cutout} pixels would hide whole images of {height} × {width}: "
+                "give a smaller --cutout-size"
+            )
+        if local.parts.mixup and not (data.inputs.is_floating_point() or data.inputs.dtype == torch.uint8):
+            raise FedscapeError("mixup takes means of inputs, and these are token ids: leave out --mixup")
+        self._model, self._data, self._algorithm, self._local = model, data, algorithm, local
+        self._ascent = local.parts.ascent or algorithm.ascent
+        self._statistics = BatchStatistics(model.module)
+        self._indices = [torch.from_numpy(indices).to(data.device) for indices in partition.clients]
+
+    def work(self, clients: Sequence[int], received: State, store: States, round: Round) -> Iterator[ClientResult]:
+        """The results, in the order of ``clients``."""
+        self._model.module.train()
+        for client in clients:
+            with reproducible_arithmetic(), global_seed(self._local.seed, "dropout", round.number, client):
+                result = self._client(client, received, store.fetch(client), round)
+            yield result
+
+    def _client(self, client: int, received: State, state: State, round: Round) -> ClientResult:
+        local, mine, seed = self._local, self._indices[client], self._local.seed
+        silo = local.batchnorm == "silo"
+        if len(self._statistics):
+            self._statistics.load(getattr(state if silo else received, STATISTICS))
+        w, steps, seen = received.w, 0, 0
+        total = torch.zeros((), dtype=torch.float64, device=w.device)
+        order = torch_generator(seed, "batches", round.number, client)
+        augmentation = torch_generator(seed, "augmentation", round.number, client)
+        stream = (seed, "full gradient", round.number, client)
+        everything = WholeData(self._model, self._data, mine, stream, local.task)
+        self._algorithm.prepare(state, received, everything, round)
+        batches = batch_indices(
+            len(mine), local.batch_size, local.epochs, order, steps=local.steps, last=local.last_batch
+        )
+        clip = local.clip if local.clip_at == "direction" else 0.0
+        for positions in batches:
+            batch = Batch(self._model, self._data, mine[positions.to(mine.device)], local, augmentation)
+            batch.perturb_by(self._algorithm, state)
+            gradient = ascending(batch, self._ascent, local)
+            w = local_step(w, gradient, self._algorithm, state, received, round, local.weight_decay, clip)
+            assert batch.loss is not None, "an algorithm's direction must ask for a gradient"
+            if batch.slopes is not None:
+                self._algorithm.ascend(batch.slopes, state, round)
+            total += len(positions) * batch.loss
+            seen, steps = seen + len(positions), steps + 1
+        upload = self._algorithm.upload(w, state, received, round, steps)
+        if len(self._statistics) and silo:
+            setattr(state, STATISTICS, self._statistics.read())
+        elif len(self._statistics):
+            upload = {**upload, STATISTICS: self._statistics.read()}
+        return ClientResult(client, len(mine), w, upload, state, total / seen, seen, steps)

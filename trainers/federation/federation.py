@@ -1,0 +1,245 @@
+"""The federation: one communication round after another."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from landscape.compute.randomness import numpy_generator
+from landscape.errors import FedscapeError
+from trainers.algorithm import Algorithm, Round, State
+from trainers.federation.aggregate import Aggregate
+from trainers.federation.client_store import ClientStore
+from trainers.federation.execution import STATISTICS, Executor
+from trainers.parts.parts import Parts
+from trainers.parts.swa import RunningMean
+from trainers.settings import Settings
+
+
+@dataclass(frozen=True)
+class RoundRecord:
+    """What a round came to.
+
+    Attributes:
+        round: its number, 1 for the first.
+        train_loss: mean loss of the local steps, over all samples seen.
+        clients: ids of the sampled clients, ascending.
+        drift: (1/n) Σ ‖w_i − w‖², w the new server model.
+        bytes_down, bytes_up: counted from the tensors sent; 0 where one machine holds all data.
+        lr: the local rate.
+        seconds_local: time of the clients' work, one after another.
+        seconds_aggregation: time of the means and the server's step.
+    """
+
+    round: int
+    train_loss: float
+    clients: list[int]
+    drift: float
+    bytes_down: int
+    bytes_up: int
+    lr: float
+    seconds_local: float
+    seconds_aggregation: float
+
+
+class Federation:
+    """The server, the clients' states and the number of rounds done.
+
+    Args:
+        algorithm: what clients and server do.
+        executor: how the local work is computed.
+        settings: how many clients take part, the rates, the seed; whether local models are kept.
+        w: the initial model, [d].
+        parts: what is added to the algorithm; the executor knows the local ones.
+        statistics: the initial running statistics of BatchNorm, [b]; none unless given.
+        folder: of the run, for what ``settings.client_store`` keeps on disk.
+
+    Attributes:
+        optimizer_state: the server optimiser's tensors by name, beside the server's own state; never sent.
+        statistics: BatchNorm's running statistics at the server, [b]; the initial ones where clients keep theirs.
+        local_models: w_i of the last round's sampled clients by id, [d] in host memory; empty unless
+            ``settings.save_clients``.
+        averaged: the mean of the server models that SWA captured.
+    """
+
+    def __init__(
+        self,
+        algorithm: Algorithm,
+        executor: Executor,
+        settings: Settings,
+        w: Tensor,
+        parts: Parts | None = None,
+        statistics: Tensor | None = None,
+        folder: Path | None = None,
+    ) -> None:
+        self.algorithm, self.executor, self.settings, self.parts = algorithm, executor, settings, parts or Parts()
+        self.server = State.of({"w": w.clone(), **algorithm.server_state(w)})
+        self.statistics = w.new_zeros(0) if statistics is None else statistics.clone()
+        self._silo = len(self.statistics) > 0 and settings.batchnorm == "silo"
+        self._initial, self._initial_statistics = w, self.statistics
+        where, clients = settings.client_store, settings.clients
+        self.store = ClientStore(
+            self._initial_state, w.device, where=where, clients=clients, folder=folder and folder / "clients"
+        )
+        self._optimizer = self.parts.server_optimizer or algorithm.server_optimizer
+        self.optimizer_state = {} if self._optimizer is None else self._optimizer.state(w)
+        self.round = 0
+        self.local_models: dict[int, Tensor] = {}
+        self.averaged = RunningMean()
+        # Empty unless asked for: the last local model of every client takes N times the memory of a model.
+        self._latest = ClientStore(
+            lambda: {"model": self._initial},
+            w.device,
+            where=where if settings.evaluated_model == "all-clients-mean" else "host",
+            clients=clients,
+            folder=folder and folder / "latest",
+        )
+        self._evaluated = w.clone()
+
+    def step(self) -> RoundRecord:
+        """One round: sample, broadcast, local work, aggregate, server step."""
+        settings, number = self.settings, self.round + 1
+        sampled = self._sample(number)
+        round = Round(number, self._rate(number), len(sampled) / settings.clients)
+        sent = State.of(self.algorithm.broadcast(self.server))
+        if len(self.statistics) and not self._silo:
+            setattr(sent, STATISTICS, self.statistics)
+        weighting = self.algorithm.weighting if settings.weighting == "auto" else settings.weighting
+        aggregate = Aggregate(weighting)
+        local_models: dict[int, Tensor] = {}
+        loss, seen, bytes_up = torch.zeros((), dtype=torch.float64, device=sent.w.device), 0, 0
+        clock = _Clock(sent.w.device)
+        for result in self.executor.work(sampled, sent, self.store, round):
+            clock.lap("local")
+            aggregate.add(result.upload, result.samples, result.model, result.steps)
+            self.store.put(result.client, result.state)
+            loss, seen = loss + result.seen * result.loss, seen + result.seen
+            bytes_up += State.of(result.upload).nbytes()
+            self._follow(result.client, result.model)
+            if settings.save_clients:
+                local_models[result.client] = result.model.detach().to("cpu", copy=True)
+            clock.lap("aggregation")
+        mean = aggregate.mean()
+        if self._optimizer is not None:
+            mean.delta, self.optimizer_state = self._optimizer.step(mean.delta, self.optimizer_state)
+        self.algorithm.server_step(self.server, mean, round)
+        if len(self.statistics) and not self._silo:
+            self.statistics = getattr(mean, STATISTICS)
+        if settings.evaluated_model == "sampled-mean":
+            self._evaluated = aggregate.centre()
+        if self.parts.swa is not None and self.parts.swa.captures(number, settings.rounds):
+            self.averaged.add(self.server.w)
+        self.round, self.local_models = number, local_models
+        drift = aggregate.drift(self.server.w)
+        exchanged = 0 if self.algorithm.pooled else 1  # nothing leaves the one machine
+        clock.lap("aggregation")
+        return RoundRecord(
+            number,
+            (loss / seen).item(),
+            sampled,
+            drift,
+            exchanged * len(sampled) * sent.nbytes(),
+            exchanged * bytes_up,
+            round.lr,
+            clock.seconds["local"],
+            clock.seconds["aggregation"],
+        )
+
+    @property
+    def model(self) -> Tensor:
+        """The model that is evaluated and saved, [d]: the server's, or a mean of local ones."""
+        return self.server.w if self.settings.evaluated_model == "server" else self._evaluated
+
+    def finite(self) -> bool:
+        """Whether every coordinate of the server's model is a finite number."""
+        return bool(self.server.w.isfinite().all())
+
+    def export(self) -> dict[str, Any]:
+        """What resuming needs: tensors and numbers only."""
+        server = {name: tensor.cpu() for name, tensor in self.server.tensors().items()}
+        optimizer = {name: tensor.cpu() for name, tensor in self.optimizer_state.items()}
+        return {
+            "round": self.round,
+            "server": server,
+            "optimizer": optimizer,
+            "statistics": self.statistics.cpu(),
+            "averaged": self.averaged.export(),
+            "evaluated": self._evaluated.cpu(),
+            "latest": self._latest.export(),
+            "clients": self.store.export(),
+        }
+
+    def settle(self) -> None:
+        """What :meth:`export` gave last has been saved: clients' files of before are needed no more."""
+        self.store.settle()
+        self._latest.settle()
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Go on from what :meth:`export` gave.
+
+        Raises:
+            FedscapeError: it is another version's, or a client's file is missing.
+        """
+        missing = [name for name in self.export() if name not in state]
+        if missing:
+            raise FedscapeError(
+                f"state.pt is of another version of Fedscape (it has no {', '.join(missing)}) and cannot be resumed by "
+                "this one: start the run anew with another --out"
+            )
+        device = self._initial.device
+        self.round = int(state["round"])
+        self.server = State.of({name: tensor.to(device) for name, tensor in state["server"].items()})
+        self.optimizer_state = {name: tensor.to(device) for name, tensor in state["optimizer"].items()}
+        self.statistics = state["statistics"].to(device)
+        self.averaged.restore(state["averaged"], device)
+        self._evaluated = state["evaluated"].to(device)
+        self._latest.restore(state["latest"])
+        self.store.restore(state["clients"])
+
+    def _initial_state(self) -> dict[str, Tensor]:
+        own = self.algorithm.client_state(self._initial)
+        return {**own, STATISTICS: self._initial_statistics} if self._silo else own
+
+    def _rate(self, number: int) -> float:
+        settings, swa = self.settings, self.parts.swa
+        rate = settings.lr * settings.lr_decay ** (number - 1)
+        return rate if swa is None else swa.rate(number, settings.rounds, rate)
+
+    def _follow(self, client: int, model: Tensor) -> None:
+        """Keep the mean of all clients' latest models, where it is the one to evaluate."""
+        if self.settings.evaluated_model == "all-clients-mean":
+            before = self._latest.fetch(client).model
+            self._evaluated = self._evaluated + (model - before) / self.settings.clients
+            self._latest.put(client, State(model=model))
+
+    def _sample(self, number: int) -> list[int]:
+        settings, random = self.settings, numpy_generator(self.settings.seed, "clients", number)
+        if settings.sampling == "exact":
+            chosen = random.choice(settings.clients, settings.per_round, replace=False)
+            return sorted(int(client) for client in chosen)
+        while True:  # a round needs somebody: an empty draw is drawn again
+            drawn = (random.random(settings.clients) < settings.per_round / settings.clients).nonzero()[0]
+            if len(drawn):
+                return [int(client) for client in drawn]
+
+
+class _Clock:
+    """Seconds by what they were spent on; work queued on a GPU counts for what queued it."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+        self.seconds = {"local": 0.0, "aggregation": 0.0}
+        self._last = time.perf_counter()
+
+    def lap(self, name: str) -> None:
+        """What has passed since the lap before was spent on ``name``."""
+        if self._device.type == "cuda":
+            torch.cuda.synchronize(self._device)
+        now = time.perf_counter()
+        self.seconds[name] += now - self._last
+        self._last = now

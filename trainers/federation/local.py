@@ -1,0 +1,213 @@
+"""A client's local work: its mini-batches as losses and gradients, and the order of what a step does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import nullcontext
+from dataclasses import dataclass, field
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from landscape.autograd.flat import FlatModule
+from landscape.batchnorm import BatchStatistics
+from landscape.compute.randomness import global_seed
+from landscape.data.samples import Samples
+from landscape.errors import FedscapeError
+from landscape.landscape import micro_batch
+from landscape.tasks import IGNORED, Task, loss_of
+from trainers.algorithm import Algorithm, Gradient, Round, State
+from trainers.parts.ascent import Ascent
+from trainers.parts.augmentation import cutout, flip_crop, mixup
+from trainers.parts.parts import Parts
+from trainers.settings import Augmentation, ClipAt, LastBatch
+
+_MICRO_BATCH = 256
+
+
+@dataclass(frozen=True)
+class LocalWork:
+    """What every client does in a round.
+
+    Attributes:
+        epochs: passes over its samples; steps: so many local steps instead, where given.
+        batch_size: samples per step; ``None`` is the full batch.
+        weight_decay: c of the decay, added to the direction as c w.
+        augment: flip and crop of training images, or none.
+        seed: of batches, augmentation and dropout.
+        last_batch: what becomes of an epoch's last short batch.
+        clip: largest norm, over all coordinates, of what ``clip_at`` names; 0: any.
+        clip_at: ``direction``, with the algorithm's correction in it, or ``gradient``, without.
+        batchnorm: whether BatchNorm's running statistics are averaged, or stay with the client (SiloBN).
+        parts: ascent, MAN, mixup and cutout.
+        task: what the targets are, which decides the loss.
+    """
+
+    epochs: int
+    batch_size: int | None
+    weight_decay: float
+    augment: Augmentation
+    seed: int
+    steps: int | None = None
+    last_batch: LastBatch = "keep"
+    clip: float = 0.0
+    clip_at: ClipAt = "direction"
+    batchnorm: Literal["average", "silo"] = "average"
+    parts: Parts = field(default_factory=Parts)
+    task: Task = "classification"
+
+
+def local_step(
+    w: Tensor,
+    gradient: Gradient,
+    algorithm: Algorithm,
+    client: State,
+    server: State,
+    round: Round,
+    weight_decay: float,
+    clip: float = 0.0,
+) -> Tensor:
+    """One local step, [..., d] -> [..., d].
+
+    The order is fixed: the mini-batch gradient (of the objective with its penalty and mixup, through the ascent
+    part), the algorithm's own correction, clipping, weight decay (so that no ascent sees it), the step.
+    """
+    direction = clipped(algorithm.direction(w, gradient, client, server, round), clip)
+    if weight_decay:
+        direction = direction + weight_decay * w
+    return w - round.lr * direction
+
+
+def clipped(v: Tensor, largest: float) -> Tensor:
+    """v, shortened to the norm ``largest`` over its last axis where it is longer; 0: as it is."""
+    if not largest:
+        return v
+    return v * (largest / v.norm(dim=-1, keepdim=True).clamp_min(torch.finfo(v.dtype).tiny)).clamp_max(1.0)
+
+
+def ascending(batch: Batch, ascent: Ascent | None, local: LocalWork) -> Gradient:
+    """The gradient an algorithm is given: through the ascent part, then clipped where that is done to gradients."""
+    plain = batch.gradient
+    through = plain if ascent is None else lambda w: ascent.gradient(w, plain, batch.model.space)
+    if not local.clip or local.clip_at != "gradient":
+        return through
+    return lambda w: clipped(through(w), local.clip)
+
+
+class Batch:
+    """The loss and gradient of one mini-batch; ``loss`` is that of the first point asked for, without the penalty.
+
+    A batch's augmentation is drawn once, so that every point sees the same inputs.  BatchNorm's running statistics
+    take in the first point only.
+
+    Attributes:
+        slopes: at the first point asked for, the gradients by what the algorithm perturbs the inputs with.
+    """
+
+    def __init__(
+        self, model: FlatModule, data: Samples, indices: Tensor, local: LocalWork, generator: torch.Generator
+    ) -> None:
+        self.model, self._parts, self._loss_of = model, local.parts, loss_of(local.task)
+        self._statistics = BatchStatistics(model.module)
+        inputs, self._targets = data.stored(indices)
+        if local.augment == "flip-crop":
+            drawn = generator.get_state()
+            inputs = flip_crop(inputs, generator)
+            if local.task == "segmentation":  # the labels move with the pixels, by the same draws
+                generator.set_state(drawn)
+                self._targets = flip_crop(self._targets[:, None], generator, fill=IGNORED)[:, 0]
+        inputs = data.prepare(inputs, model.dtype)
+        if local.parts.cutout:
+            inputs = cutout(inputs, local.parts.cutout, generator)
+        self._partners: Tensor | None = None
+        if local.parts.mixup:
+            inputs, partners, self._share = mixup(inputs, generator)
+            self._partners = self._targets[partners]
+        self._inputs = inputs
+        self.loss: Tensor | None = None
+        self.slopes: State | None = None
+        self._perturb: Callable[[Tensor], Tensor] = lambda inputs: inputs
+        self._moved: dict[str, Tensor] = {}
+
+    def perturb_by(self, algorithm: Algorithm, client: State) -> None:
+        """Let the model see the inputs as the algorithm perturbs them; ``slopes`` are then those of ``loss``."""
+        self._moved = {name: getattr(client, name).detach().requires_grad_() for name in algorithm.perturbation}
+        seen = State.of({**client.tensors(), **self._moved})
+        self._perturb = lambda inputs: algorithm.perturb(inputs, seen)
+
+    def gradient(self, w: Tensor) -> Tensor:
+        """The mini-batch gradient at ``w``, [d]."""
+        self.model.load(w)
+        first = self.loss is None
+        # The backward pass too: autograd keeps hold of the running statistics.
+        with torch.enable_grad(), nullcontext() if first else self._statistics.untouched():
+            loss, penalty = self._losses()
+            if first:
+                self.loss = loss.detach()
+                if self._moved:
+                    slopes = torch.autograd.grad(loss, list(self._moved.values()), retain_graph=True)
+                    self.slopes = State.of(dict(zip(self._moved, slopes, strict=True)))
+            return self.model.gradient(loss if penalty is None else loss + penalty)
+
+    def _losses(self) -> tuple[Tensor, Tensor | None]:
+        inputs, man = self._perturb(self._inputs), self._parts.man
+        if man is None:
+            return self._score(self._outputs(inputs)), None
+        with man.watching(self.model.module) as penalty:
+            outputs = self._outputs(inputs)
+        return self._score(outputs), penalty()
+
+    def _outputs(self, inputs: Tensor) -> Tensor:
+        try:
+            return self.model.module(inputs)
+        except ValueError as error:
+            if len(self._targets) > 1 or not len(self._statistics):
+                raise
+            raise FedscapeError(
+                "BatchNorm has no variance in a batch of a single sample: give --last-batch drop or another "
+                "--batch-size, and clients more than one sample each"
+            ) from error
+
+    def _score(self, outputs: Tensor) -> Tensor:
+        loss = self._loss_of(outputs, self._targets)
+        if self._partners is None:
+            return loss
+        return self._share * loss + (1 - self._share) * self._loss_of(outputs, self._partners)
+
+
+class WholeData:
+    """All of a client's data, for :meth:`Algorithm.prepare`.
+
+    The gradient is that of the mean loss in micro-batches, without augmentation, penalty or ascent.  The model stays
+    in training mode, so that it is the loss the client trains on; dropout draws from a stream of its own, so that the
+    local steps draw what they draw without it, and BatchNorm's running statistics stay what they are.
+    """
+
+    def __init__(
+        self,
+        model: FlatModule,
+        data: Samples,
+        indices: Tensor,
+        stream: tuple[int, str, int, int],
+        task: Task = "classification",
+    ) -> None:
+        self._model, self._data, self._indices, self._stream, self._task = model, data, indices, stream, task
+
+    @property
+    def input_shape(self) -> tuple[int, ...]:
+        """The shape of one input of the model."""
+        return tuple(self._data.inputs.shape[1:])
+
+    def gradient(self, w: Tensor) -> Tensor:
+        """The gradient at ``w`` of the mean loss over all of the client's samples, [d]."""
+        total = torch.zeros_like(w)
+        self._model.load(w)
+        with global_seed(*self._stream), BatchStatistics(self._model.module).untouched():
+            size = micro_batch(self._model.device, self._task, self._data.targets)
+            for indices in self._indices.split(min(size, _MICRO_BATCH)):
+                inputs, targets = self._data.batch(indices, self._model.dtype)
+                with torch.enable_grad():
+                    loss = loss_of(self._task)(self._model.module(inputs), targets)
+                total += len(indices) / len(self._indices) * self._model.gradient(loss)
+        return total

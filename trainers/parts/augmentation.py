@@ -1,0 +1,52 @@
+"""What augmentation does to a batch of training samples; all draws come from a CPU generator."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+
+def flip_crop(images: Tensor, generator: torch.Generator, padding: int = 4, fill: int = 0) -> Tensor:
+    """Flip each image [n, C, H, W] with probability 1/2 and crop it from itself padded with ``fill``.
+
+    Works on stored images, before normalisation, on their device; the draws are the CPU generator's.
+    """
+    n, channels, height, width = images.shape
+    flipped = torch.rand(n, generator=generator) < 0.5
+    corner = torch.randint(0, 2 * padding + 1, (2, n), generator=generator)
+    rows = corner[0, :, None] + torch.arange(height)
+    columns = torch.arange(width).expand(n, width)
+    columns = corner[1, :, None] + torch.where(flipped[:, None], columns.flip(1), columns)
+    padded = torch.nn.functional.pad(images, [padding] * 4, value=fill)
+    device = images.device
+    return padded[
+        torch.arange(n, device=device)[:, None, None, None],
+        torch.arange(channels, device=device)[None, :, None, None],
+        rows.to(device)[:, None, :, None],
+        columns.to(device)[:, None, None, :],
+    ]
+
+
+def cutout(images: Tensor, side: int, generator: torch.Generator) -> Tensor:
+    """Normalised images [n, C, H, W] with a square of 0, the mean, at a place of its own in each.
+
+    The square's centre is uniform over the image, so that the border cuts some (DeVries & Taylor, 2017, section 3.1).
+    """
+    n, _, height, width = images.shape
+    first = [torch.randint(0, size, (n, 1), generator=generator) - side // 2 for size in (height, width)]
+    rows, columns = (
+        (torch.arange(size) >= start) & (torch.arange(size) < start + side)
+        for size, start in zip((height, width), first, strict=True)
+    )
+    square = (rows[:, :, None] & columns[:, None, :]).to(images.device)
+    return images.masked_fill(square[:, None], 0.0)
+
+
+def mixup(inputs: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor, float]:
+    """Inputs λ x + (1 − λ) x_π, the order π of the partners, and λ ~ Beta(1, 1), one for the batch.
+
+    The loss that goes with them is λ ℓ(y) + (1 − λ) ℓ(y_π) (Zhang et al., ICLR 2018).
+    """
+    share = torch.rand((), generator=generator).item()
+    partners = torch.randperm(len(inputs), generator=generator).to(inputs.device)
+    return share * inputs + (1 - share) * inputs[partners], partners, share

@@ -1,0 +1,82 @@
+"""What can be added to any algorithm: ascent, MAN, server SWA, mixup, cutout, a server optimiser."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, Protocol
+
+from landscape.activations import MAN
+from landscape.errors import FedscapeError
+from trainers.parts.ascent import Ascent
+from trainers.parts.server_optimizers import ServerOptimizer
+from trainers.parts.swa import SWA
+
+
+class HasParts(Protocol):
+    """What an algorithm says of parts: which it has of its own, and which make no sense with it."""
+
+    @property
+    def ascent(self) -> Ascent | None: ...
+
+    @property
+    def server_optimizer(self) -> ServerOptimizer | None: ...
+
+    @property
+    def excludes(self) -> Mapping[str, str]: ...
+
+
+@dataclass(frozen=True)
+class Parts:
+    """Parts of a run beside its algorithm; none unless given.
+
+    Attributes:
+        ascent: where the gradients of local steps are taken: ``SAM(0.05)``, ``ASAM(0.7, 0.2)``, ``GSAM(0.05, 0.1)``.
+        man: the penalty on activation norms added to the local loss.
+        swa: averaging of server models.
+        mixup: pairs of samples of each local batch are mixed, one λ ~ Beta(1, 1) a batch (Zhang et al., ICLR 2018).
+        cutout: side of the square set to the mean in each training image (DeVries & Taylor, 2017); 0: none.
+        server_optimizer: what the server makes of the mean change: ``Momentum(0.9)``, ``Adam()``, ...
+    """
+
+    ascent: Ascent | None = None
+    man: MAN | None = None
+    swa: SWA | None = None
+    mixup: bool = False
+    cutout: int = 0
+    server_optimizer: ServerOptimizer | None = None
+
+    def __post_init__(self) -> None:
+        if self.cutout < 0:
+            raise FedscapeError(f"the cutout square's side is {self.cutout}: give 0 (none) or more")
+
+    def chosen(self) -> dict[str, Any]:
+        """The parts there are, by name."""
+        return {name: part for name, part in vars(self).items() if part}
+
+    def recorded(self) -> dict[str, Any]:
+        """The parts there are with their numbers, as they stand in ``config.json``."""
+        plain = {}
+        for name, part in self.chosen().items():
+            is_value = hasattr(part, "__dataclass_fields__")
+            plain[name] = {"name": type(part).__name__.lower(), **asdict(part)} if is_value else part
+        return plain
+
+    def check(self, algorithm: HasParts) -> None:
+        """Refuse what makes no sense together.
+
+        Raises:
+            FedscapeError: the algorithm has such a part of its own, or excludes it.
+        """
+        name = type(algorithm).__name__
+        for own in ("ascent", "server_optimizer"):
+            there = getattr(algorithm, own)
+            if there is not None and getattr(self, own) is not None:
+                what = own.replace("_", " ")
+                flag = f"--{own.replace('_', '-')}"
+                raise FedscapeError(
+                    f"{name} has its own {what} ({type(there).__name__}): two make no sense, leave out {flag}"
+                )
+        for part, reason in algorithm.excludes.items():
+            if part in self.chosen():
+                raise FedscapeError(f"{name} cannot be combined with --{part.replace('_', '-')}: {reason}")

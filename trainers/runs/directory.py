@@ -1,0 +1,147 @@
+"""The run directory: what a run writes, and how it goes on after a kill."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from landscape.checkpoints.checkpoint import Checkpoint
+from landscape.errors import FedscapeError
+from landscape.partitions.partition import Partition
+from landscape.storage.files import (
+    append_line,
+    json_ready,
+    load_torch,
+    make_directory,
+    save_torch,
+    write_json,
+    write_text,
+)
+from landscape.version import versions
+from trainers.algorithm import Algorithm
+from trainers.algorithms import algorithm_name
+from trainers.parts.parts import Parts
+from trainers.settings import FREE_ON_RESUME, Settings
+
+
+class RunDirectory:
+    """Files of one run under ``path``.
+
+    ``config.json`` (settings, parts and hyper-parameters), ``metrics.jsonl`` (an object a round), ``partition.npz``
+    (whose the samples are) and, where the test data are split too, ``partition_test.npz``, ``ckpt.pt`` (latest model),
+    ``rounds/NNNNN.pt`` (kept models), ``swa.pt`` (the mean of server models), ``result.json`` (how the run ended; none
+    while it goes on), ``state.pt`` (what resuming needs), ``clients/`` and ``latest/`` (clients' states and models,
+    where they are kept on disk).  Each is written whole or not at all; ``state.pt`` alone decides where a run goes on.
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+
+    def open(self, algorithm: Algorithm, settings: Settings, parts: Parts, *, resume: bool) -> dict[str, Any] | None:
+        """Prepare the directory; the state to go on from, or ``None`` at the start of a run.
+
+        Raises:
+            FedscapeError: it holds a run and ``resume`` is false, or another run; it cannot be written.
+        """
+        config = {
+            "algorithm": {"name": algorithm_name(algorithm), **algorithm.hyper_parameters()},
+            "parts": parts.recorded(),
+            "settings": settings.recorded(),
+        }
+        file = self.path / "config.json"
+        if file.exists():
+            if not resume:
+                raise FedscapeError(f"{self.path} already holds a run: give --resume to continue it, or another --out")
+            self._compare(json_ready(config))
+        for leftover in make_directory(self.path / "rounds").parent.rglob(".*.tmp"):
+            leftover.unlink()  # of a write that a kill cut short
+        (self.path / "result.json").unlink(missing_ok=True)
+        write_json(file, {**config, "versions": versions()})
+        state = load_torch(self.path / "state.pt") if resume and (self.path / "state.pt").exists() else None
+        self._cut_metrics(int(state["round"]) if state else 0)
+        return state
+
+    def _compare(self, config: dict[str, Any]) -> None:
+        earlier = self.config()
+        differing = []
+        # SWA's schedule hangs on the number of rounds.
+        free = set(FREE_ON_RESUME) - ({"rounds"} if "swa" in config["parts"] else set())
+        for part in ("algorithm", "parts", "settings"):
+            old, new = earlier.get(part, {}), config[part]
+            if part == "settings":
+                old = {**json_ready(Settings().recorded()), **old}  # an earlier version did what the defaults do
+            for name in sorted(old.keys() | new.keys()):
+                if old.get(name) != new.get(name) and not (part == "settings" and name in free):
+                    differing.append(f"{name} was {old.get(name)} and is {new.get(name)}")
+        if differing:
+            raise FedscapeError(
+                f"{self.path} holds another run ({'; '.join(differing)}): give the same settings to resume it, "
+                "or another --out"
+            )
+
+    def config(self) -> dict[str, Any]:
+        """The contents of ``config.json``.
+
+        Raises:
+            FedscapeError: it is missing or damaged.
+        """
+        file = self.path / "config.json"
+        try:
+            return json.loads(file.read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            raise FedscapeError(f"{file} cannot be read: {error}") from error
+
+    def metrics(self) -> list[dict[str, Any]]:
+        """The objects of ``metrics.jsonl``; a line that a kill cut short is left out.
+
+        Raises:
+            FedscapeError: a line in the middle is damaged.
+        """
+        file = self.path / "metrics.jsonl"
+        lines = file.read_text(encoding="utf-8").splitlines() if file.exists() else []
+        records = []
+        for number, line in enumerate(lines, 1):
+            try:
+                records.append(json.loads(line))
+            except ValueError as error:
+                if number < len(lines):
+                    raise FedscapeError(f"{file} is damaged at line {number}: {error}") from error
+        return records
+
+    def _cut_metrics(self, round: int) -> None:
+        kept = [record for record in self.metrics() if record["round"] <= round]
+        write_text(self.path / "metrics.jsonl", "".join(json.dumps(record) + "\n" for record in kept))
+
+    def append(self, record: dict[str, Any]) -> None:
+        """Add one round to ``metrics.jsonl``."""
+        append_line(self.path / "metrics.jsonl", json.dumps(json_ready(record)))
+
+    def save_partition(self, partition: Partition) -> None:
+        """Write ``partition.npz``."""
+        partition.save(self.path / "partition.npz")
+
+    def save_test_partition(self, partition: Partition) -> None:
+        """Write ``partition_test.npz``."""
+        partition.save(self.path / "partition_test.npz")
+
+    def save_round(self, checkpoint: Checkpoint) -> None:
+        """Write ``rounds/NNNNN.pt``."""
+        checkpoint.save(self.path / "rounds" / f"{checkpoint.round:05d}.pt")
+
+    def save_model(self, checkpoint: Checkpoint) -> None:
+        """Write ``ckpt.pt``."""
+        checkpoint.save(self.path / "ckpt.pt")
+
+    def save_averaged(self, checkpoint: Checkpoint) -> None:
+        """Write ``swa.pt``, the mean of server models."""
+        checkpoint.save(self.path / "swa.pt")
+
+    def save_result(self, result: dict[str, Any]) -> None:
+        """Write ``result.json``: how the run ended."""
+        write_json(self.path / "result.json", result)
+
+    def save_latest(self, checkpoint: Checkpoint, state: dict[str, Any]) -> None:
+        """Write ``ckpt.pt`` and ``state.pt``."""
+        self.save_model(checkpoint)
+        save_torch(self.path / "state.pt", state)

@@ -1,0 +1,121 @@
+"""What there is: ``python -m trainers list``."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+
+import torch
+import tyro
+from rich.console import Console
+from rich.table import Table
+from torch import nn
+
+from landscape.autograd.flat import FlatModule
+from landscape.compute.randomness import torch_generator
+from landscape.data.samples import Samples
+from landscape.partitions.partition import make_partition
+from landscape.terminal.command import parse
+from trainers.algorithm import Algorithm
+from trainers.algorithms import ALGORITHMS
+from trainers.federation.execution import SequentialExecutor
+from trainers.federation.federation import Federation
+from trainers.federation.local import LocalWork
+from trainers.parts.parts import Parts
+from trainers.settings import Settings
+
+PROGRAM = "python -m trainers list"
+
+_CAPTION = """
+State: vectors of the model's size (adabest's last: one number; fedrobust's: of the inputs' size).  Traffic: model
+sizes that a sampled client receives/sends each round, counted in a dry run with the default hyper-parameters."""
+_CLIENTS, _FEATURES, _CLASSES = 2, 3, 2
+
+
+@dataclass(frozen=True)
+class Entry:
+    """What an algorithm keeps, exchanges and combines with.
+
+    Attributes:
+        name: as on the command line.
+        paper: what it follows.
+        client: names of the tensors a client keeps; server: of those the server keeps beside the model.
+        down, up: what a sampled client receives and sends, in model sizes.
+        parts: names of the parts it combines with.
+    """
+
+    name: str
+    paper: str
+    client: tuple[str, ...]
+    server: tuple[str, ...]
+    down: float
+    up: float
+    parts: tuple[str, ...]
+
+
+def entry(name: str, algorithm: Algorithm) -> Entry:
+    """What one round of the algorithm with two tiny clients shows."""
+    federation = _tiny(algorithm)
+    record = federation.step()
+    models = _CLIENTS * federation.server.w.nbytes
+    server = {**federation.server.tensors(), **federation.optimizer_state}
+    return Entry(
+        name,
+        algorithm.paper,
+        tuple(federation.store.fetch(record.clients[0]).tensors()),
+        tuple(key for key in server if key != "w"),
+        record.bytes_down / models,
+        record.bytes_up / models,
+        tuple(field.name.replace("_", "-") for field in fields(Parts) if _allowed(algorithm, field.name)),
+    )
+
+
+def _allowed(algorithm: Algorithm, part: str) -> bool:
+    return part not in algorithm.excludes and getattr(algorithm, part, None) is None
+
+
+def _tiny(algorithm: Algorithm) -> Federation:
+    draw = torch_generator(0, "dry run")
+    labels = torch.arange(8) % _CLASSES
+    data = Samples(torch.randn(8, _FEATURES, generator=draw), labels)
+    partition = make_partition("iid", labels.numpy(), _CLIENTS, 0)
+    model = FlatModule(nn.Linear(_FEATURES, _CLASSES), torch.device("cpu"), torch.float32)
+    local = LocalWork(epochs=1, batch_size=None, weight_decay=0.0, augment="none", seed=0)
+    executor = SequentialExecutor(model, data, partition, algorithm, local)
+    settings = Settings(clients=_CLIENTS, per_round=_CLIENTS, client_store="host")
+    return Federation(algorithm, executor, settings, model.buffer.clone())
+
+
+def table(entries: Sequence[Entry]) -> Table:
+    """The entries as a table for the terminal."""
+    every = [field.name.replace("_", "-") for field in fields(Parts)]
+    rich = Table(box=None, pad_edge=False, caption_justify="left", caption=_CAPTION)
+    for column in ("algorithm", "client state", "server state", "traffic", "parts", "paper"):
+        rich.add_column(column, overflow="fold", no_wrap=column == "algorithm")
+    for one in entries:
+        refused = [part for part in every if part not in one.parts]
+        rich.add_row(
+            one.name,
+            ", ".join(one.client) or "–",
+            ", ".join(one.server) or "–",
+            f"{one.down:g}/{one.up:g}",
+            "all but " + ", ".join(refused) if refused else "all",
+            one.paper,
+        )
+    return rich
+
+
+@dataclass(frozen=True)
+class Command:
+    """What each algorithm keeps, sends and combines with."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Print the table."""
+    given = sys.argv[1:] if arguments is None else arguments
+    parse(lambda: tyro.cli(Command, prog=PROGRAM, args=given), PROGRAM)
+    # A terminal's width where there is one: what is piped on is not cut to 80 columns.
+    console = Console(width=None if sys.stdout.isatty() else 160)
+    console.print(table([entry(name, kind()) for name, kind in ALGORITHMS.items()]))
+    return 0

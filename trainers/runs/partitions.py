@@ -1,0 +1,102 @@
+"""What a partition does to the data: ``python -m trainers partition``."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import numpy as np
+import tyro
+
+from landscape.datasets import load_dataset
+from landscape.partitions.partition import Partition, is_labels, partition_dataset
+from landscape.partitions.statistics import PartitionStatistics, partition_statistics
+from landscape.storage.files import write_json
+from landscape.terminal.command import parse
+from landscape.terminal.table import Table
+from trainers.runs.report import Cell
+from trainers.settings import optional
+
+PROGRAM = "python -m trainers partition"
+
+
+@dataclass(frozen=True)
+class Command:
+    """Show how partitions divide a data set over clients, without training.
+
+    size: samples a client; deviation: their standard deviation as a share of the mean; classes: those a client has;
+    distance: ½ Σ |q − p| between a client's label ratios and those of the data; class totals ±: standard deviation
+    of the samples of each class that all clients have together; used: share of the samples that some client has.
+    """
+
+    partition: Annotated[tuple[str, ...], tyro.conf.arg(metavar="SPEC [SPEC ...]")] = ("dirichlet:0.1",)
+    """one or several, to compare: iid, dirichlet:ALPHA, dirichlet-hsu:ALPHA, pathological:CLASSES, pam[:ALPHA:BETA] or
+    natural, and +replacement, +sizes:DEVIATION (as a training run's --partition)"""
+    data: str = "digits"
+    """data set, as a training run's --data"""
+    data_dir: str = ""
+    """folder that holds the data set's own folder"""
+    clients: int = 20
+    """N, number of clients"""
+    seed: int = 0
+    """the same seed gives a training run the same partition"""
+    out: Annotated[Path | None, optional("FILE", "none")] = None
+    """picture: heat map, samples by class, sizes and classes of the clients, a row a partition"""
+    json: Annotated[Path | None, optional("FILE", "none")] = None
+    """write the statistics there, with each client's size"""
+
+
+def statistics_table(measured: Sequence[tuple[str, PartitionStatistics]]) -> Table:
+    """A row a partition."""
+    columns = (
+        "partition", "clients", "size", "min", "max", "deviation", "classes", "fewest", "most",
+        "distance", "farthest", "class totals ±", "used",
+    )  # fmt: skip
+
+    def row(name: str, s: PartitionStatistics) -> tuple[Cell, ...]:
+        return (
+            name, s.clients, s.size_mean, s.size_min, s.size_max, s.size_variation, s.classes_mean, s.classes_min,
+            s.classes_max, s.distance_mean, s.distance_max, s.class_deviation, s.used / s.samples,
+        )  # fmt: skip
+
+    return Table(columns, tuple(row(name, statistics) for name, statistics in measured))
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Parse, divide, print, write."""
+    given = sys.argv[1:] if arguments is None else arguments
+    command = parse(lambda: tyro.cli(Command, prog=PROGRAM, args=given), PROGRAM)
+    dataset = load_dataset(command.data, command.data_dir or None)
+    targets = dataset.train.targets.numpy()
+    partitions = {
+        spec: partition_dataset(spec, dataset, command.clients, command.seed)
+        for spec in dict.fromkeys(command.partition)
+    }
+    measured = [(spec, partition_statistics(p, targets, dataset.classes)) for spec, p in partitions.items()]
+    print(statistics_table(measured))
+    if command.json is not None:
+        recipe = {"data": command.data, "clients": command.clients, "seed": command.seed}
+        rows = [
+            {"partition": spec, **statistics.to_dict(), "sizes": partitions[spec].sizes.tolist()}
+            for spec, statistics in measured
+        ]
+        write_json(command.json, {**recipe, "partitions": rows})
+        print(f"statistics: {command.json}")
+    if command.out is not None:
+        _draw(command.out, command.data, partitions, targets, dataset.classes)
+        print(f"picture: {command.out}")
+    return 0
+
+
+def _draw(out: Path, data: str, partitions: dict[str, Partition], targets: np.ndarray, classes: int) -> None:
+    from landscape.storage.pictures import save_figure
+    from trainers.runs.partition_plots import plot_partitions
+
+    labelled = is_labels(targets)
+    counts = [p.label_counts(targets, classes) if labelled else p.sizes[:, None] for p in partitions.values()]
+    available = np.bincount(targets, minlength=classes) if labelled else np.empty(0)
+    titles = [f"{spec}: {data}, {len(p)} clients" for spec, p in partitions.items()]
+    save_figure(plot_partitions(titles, counts, available), out, dpi=120)

@@ -1,0 +1,298 @@
+"""A whole run: from settings to checkpoints."""
+
+from __future__ import annotations
+
+import math
+import sys
+import time
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from landscape.autograd.flat import FlatModule
+from landscape.batchnorm import BatchStatistics
+from landscape.checkpoints.checkpoint import Checkpoint
+from landscape.compute.devices import resolve_device, resolve_dtype
+from landscape.datasets import Dataset, load_dataset, recorded_name
+from landscape.models import build_model
+from landscape.models.outputs import require_outputs
+from landscape.partitions.label_matching import matching_partition
+from landscape.partitions.partition import Partition, partition_dataset
+from landscape.terminal.progress import Progress
+from trainers.algorithm import Algorithm
+from trainers.algorithms import algorithm_name
+from trainers.federation.execution import SequentialExecutor
+from trainers.federation.federation import Federation
+from trainers.federation.local import LocalWork
+from trainers.parts.parts import Parts
+from trainers.runs.directory import RunDirectory
+from trainers.runs.evaluation import Evaluator
+from trainers.settings import Settings
+
+Status = Literal["finished", "diverged"]
+
+_SAVING_SHARE = 0.05
+
+
+@dataclass(frozen=True)
+class Run:
+    """What a run came to.
+
+    Attributes:
+        path: the run directory; its ``ckpt.pt`` is the last good model, its ``swa.pt`` the averaged one with SWA.
+        status: ``finished``, or ``diverged`` where loss or model stopped being finite.
+        metrics: one record a round, as in ``metrics.jsonl``.
+        reason: what was not finite, where it diverged.
+    """
+
+    path: Path
+    status: Status
+    metrics: list[dict[str, Any]]
+    reason: str | None = None
+
+    @property
+    def checkpoint(self) -> Path:
+        """The latest checkpoint."""
+        return self.path / "ckpt.pt"
+
+
+def train(
+    algorithm: Algorithm,
+    settings: Settings | None = None,
+    parts: Parts | None = None,
+    *,
+    out: str | Path,
+    resume: bool = False,
+    progress: bool = False,
+) -> Run:
+    """Train with one federated algorithm and write a run directory.
+
+    Args:
+        algorithm: e.g. ``FedASAM(rho=0.7)``.
+        settings: what, on what, how long; the defaults are the embedded digits.
+        parts: what to add to the algorithm, e.g. ``Parts(ascent=SAM(0.05), swa=SWA())``.
+        out: the run directory.
+        resume: go on from the last state of the run in ``out``; a killed run ends with the parameters of
+            one that was never killed, bit for bit on one CPU.
+        progress: show a progress bar on stderr.
+
+    Raises:
+        FedscapeError: settings, parts, data or model that do not fit, a directory that cannot be written or that
+            holds another run.
+    """
+    settings, parts = settings or Settings(), parts or Parts()
+    parts.check(algorithm)
+    if parts.swa is not None:
+        parts.swa.check(settings.rounds)
+    if algorithm.pooled:
+        settings = replace(settings, clients=1, per_round=1, sampling="exact", partition="iid")
+    return _Training(algorithm, settings, parts, RunDirectory(out)).run(resume=resume, progress=progress)
+
+
+class _Training:
+    """The parts of one run, wired together."""
+
+    def __init__(self, algorithm: Algorithm, settings: Settings, parts: Parts, directory: RunDirectory) -> None:
+        self.algorithm, self.settings, self.parts, self.directory = algorithm, settings, parts, directory
+        device, dtype = resolve_device(settings.device), resolve_dtype(settings.dtype)
+        self.dataset: Dataset = load_dataset(settings.data, settings.folder)
+        self.partition: Partition = partition_dataset(settings.partition, self.dataset, settings.clients, settings.seed)
+        self.test_partition = self._split_test()
+        self.model_kwargs: dict[str, Any] = {
+            "input_shape": list(self.dataset.input_shape),
+            "classes": self.dataset.classes,
+        }
+        module = build_model(settings.model, seed=settings.seed, **self.model_kwargs)
+        require_outputs(module, self.dataset.task, self.dataset.classes, self.dataset.train)
+        self._check_man(module, dtype)
+        self.evaluator = Evaluator(module, self.dataset, self.partition, device, dtype, self.test_partition)
+        self.model = FlatModule(module, device, dtype)
+        self.statistics = BatchStatistics(self.model.module)
+        local = LocalWork(
+            settings.local_epochs,
+            None if settings.batch_size == "full" else int(settings.batch_size),
+            settings.weight_decay,
+            settings.augment,
+            settings.seed,
+            settings.local_steps,
+            settings.last_batch,
+            settings.clip,
+            settings.clip_at,
+            settings.batchnorm,
+            parts,
+            self.dataset.task,
+        )
+        executor = SequentialExecutor(self.model, self.dataset.train.placed(device), self.partition, algorithm, local)
+        self.federation = Federation(
+            algorithm,
+            executor,
+            settings,
+            self.model.buffer.clone(),
+            parts,
+            self.statistics.read().to(device),
+            directory.path,
+        )
+        self.partition_recipe = {
+            "spec": settings.partition,
+            "clients": settings.clients,
+            "digest": self.partition.digest(),
+        }
+
+    def _split_test(self) -> Partition | None:
+        if not self.settings.client_accuracy or self.settings.client_test != "split":
+            return None
+        labels, others = (data.targets.numpy() for data in (self.dataset.train, self.dataset.test))
+        return matching_partition(self.partition, labels, others, self.settings.seed)
+
+    def _check_man(self, module: torch.nn.Module, dtype: torch.dtype) -> None:
+        """Refuse MAN on a model without activations before the first round, not in it."""
+        if self.parts.man is not None:
+            trial = FlatModule(module, torch.device("cpu"), dtype)
+            inputs, _ = self.dataset.train.batch(slice(0, 2), dtype)
+            with self.parts.man.watching(trial.module) as penalty, torch.no_grad():
+                trial.module(inputs)
+                penalty()
+
+    def run(self, *, resume: bool, progress: bool) -> Run:
+        """Rounds until the last one asked for."""
+        settings, federation = self.settings, self.federation
+        state = self.directory.open(self.algorithm, settings, self.parts, resume=resume)
+        if progress and federation.store.peak_memory:
+            print(federation.store.describe(), file=sys.stderr)
+        if self.test_partition is not None:
+            self.directory.save_test_partition(self.test_partition)
+        if state is None:
+            self.directory.save_partition(self.partition)
+            initial = self.checkpoint(federation.model, self.evaluate(federation.model, clients=False))
+            self.directory.save_round(initial)
+            self.directory.save_latest(initial, federation.export())
+            federation.settle()
+        else:
+            federation.restore(state)
+        reason: str | None = None
+        last_save, cost = time.perf_counter(), 0.0
+        title = algorithm_name(self.algorithm)
+        with Progress(title, settings.rounds, done=federation.round, unit="rounds", enabled=progress) as bar:
+            while federation.round < settings.rounds:
+                start = time.perf_counter()
+                good = federation.model, federation.local_models, federation.statistics
+                record = asdict(federation.step())
+                reason = _divergence(federation, record)
+                if reason:
+                    w, local_models, federation.statistics = good
+                    metrics = (self.directory.metrics() or [{}])[-1]
+                    self.directory.save_model(self.checkpoint(w, metrics, federation.round - 1, local_models))
+                    break
+                number = federation.round
+                before = time.perf_counter()
+                scores = self._scores(number)
+                record |= scores
+                record["seconds_evaluation"] = time.perf_counter() - before
+                record["seconds"] = time.perf_counter() - start
+                self.directory.append(record)
+                last = number == settings.rounds
+                keep = settings.save_every > 0 and number % settings.save_every == 0
+                # Saving as often as it costs little: a kill then loses little, and a big state slows nothing.
+                if last or keep or cost < _SAVING_SHARE * (time.perf_counter() - last_save):
+                    before = time.perf_counter()
+                    checkpoint = self.checkpoint(federation.model, record, clients=federation.local_models)
+                    if keep:
+                        self.directory.save_round(checkpoint)
+                    self._save_averaged()
+                    self.directory.save_latest(checkpoint, federation.export())
+                    federation.settle()
+                    last_save = time.perf_counter()
+                    cost = last_save - before
+                shown = {name: scores[name] for name in ("test_loss", "test_accuracy", "test_miou") if name in scores}
+                bar.update(number, loss=record["train_loss"], **shown)
+        status: Status = "diverged" if reason else "finished"
+        self.directory.save_result({"status": status, "round": federation.round, "reason": reason})
+        return Run(self.directory.path, status, self.directory.metrics(), reason)
+
+    def _scores(self, number: int) -> dict[str, Any]:
+        settings = self.settings
+        last = number == settings.rounds
+
+        def due(every: int) -> bool:
+            return every > 0 and (last or number % every == 0)
+
+        if not (last or due(settings.eval_every) or due(settings.client_accuracy)):
+            return {}
+        scores = self.evaluate(self.federation.model, clients=due(settings.client_accuracy))
+        averaged = self.federation.averaged.value
+        if averaged is not None:
+            of_mean = self.evaluate(averaged, clients=False, averaged=True)
+            scores |= {f"swa_{name}": value for name, value in of_mean.items()}
+        return scores
+
+    def evaluate(self, w: Tensor, *, clients: bool, averaged: bool = False) -> dict[str, Any]:
+        """Loss and accuracy of a model on the test set; of clients too where they are asked for."""
+        statistics = self.statistics_of(w, averaged=averaged)
+        scores = self.evaluator.on_test(w, statistics)
+        return scores | (self.evaluator.by_client(w, statistics) if clients else {})
+
+    def statistics_of(self, w: Tensor, *, averaged: bool = False) -> Tensor:
+        """BatchNorm's statistics that go with a model: the server's, or where there are none those of the data.
+
+        A mean of models has other activations than any of them, so that its statistics are computed anew.
+        """
+        if averaged or self.settings.batchnorm == "silo":
+            return self.evaluator.statistics(w)
+        return self.federation.statistics
+
+    def _save_averaged(self) -> None:
+        w = self.federation.averaged.value
+        if w is not None:
+            metrics = self.evaluate(w, clients=False, averaged=True)
+            self.directory.save_averaged(self.checkpoint(w, metrics, averaged=True))
+
+    def checkpoint(
+        self,
+        w: Tensor,
+        metrics: dict[str, Any],
+        round: int | None = None,
+        clients: dict[int, Tensor] | None = None,
+        *,
+        averaged: bool = False,
+    ) -> Checkpoint:
+        """The model at ``w`` after ``round`` rounds (those done, unless given), with all that says what it is.
+
+        ``clients`` are the local models that were averaged into it, by client id, [d] each.
+        """
+        settings, module = self.settings, self.model.module
+        parameters = dict(module.named_parameters()) | self.model.space.unflatten(w)
+        self.statistics.load(self.statistics_of(w, averaged=averaged))
+        folder = settings.folder
+        data_kwargs = {"data_dir": str(folder)} if folder else {}
+        return Checkpoint(
+            model={"name": settings.model, "kwargs": self.model_kwargs},
+            data={
+                "name": recorded_name(settings.data),
+                "kwargs": data_kwargs,
+                "partition": self.partition_recipe,
+                "seed": settings.seed,
+                "task": self.dataset.task,
+            },
+            algorithm={
+                "name": algorithm_name(self.algorithm),
+                **self.algorithm.hyper_parameters(),
+                "parts": self.parts.recorded(),
+                "training": settings.recorded(),
+            },
+            round=self.federation.round if round is None else round,
+            seed=settings.seed,
+            parameters={name: p.detach().cpu().clone() for name, p in parameters.items()},
+            buffers={name: b.detach().cpu().clone() for name, b in module.named_buffers()},
+            metrics={name: value for name, value in metrics.items() if name != "clients"},
+            clients=clients or {},
+        )
+
+
+def _divergence(federation: Federation, record: dict[str, Any]) -> str | None:
+    """Why the round just done ends the run, if it does."""
+    if not math.isfinite(record["train_loss"]):
+        return f"the training loss is {record['train_loss']}"
+    return None if federation.finite() else "the server's model is no longer finite"
