@@ -15,7 +15,7 @@ import tyro
 
 from analysis.directions import Normalisation
 from analysis.points import BatchNorm
-from analysis.source import Source, option
+from analysis.source import SurfaceSource, option
 from analysis.surface_measure import PlaneKind, measure_surface
 from analysis.surface_values import Surface
 from landscape import FedscapeError
@@ -115,7 +115,7 @@ class Command:
     """measure anew and replace the surface in --out, whatever it is of"""
     quiet: bool = False
     """no progress bar"""
-    source: Source = field(default_factory=Source)
+    source: SurfaceSource = field(default_factory=SurfaceSource)
 
     @property
     def runs(self) -> list[tuple[str, ...]]:
