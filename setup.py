@@ -27,6 +27,7 @@ setup(
         "pillow>=10",
         "pyhessian>=0.1",
         "scikit-learn>=1.3",
+        "threadpoolctl>=3",
         "h5py>=3.10",
         "tyro>=0.9.3",
         "rich>=13",

@@ -60,3 +60,13 @@ class Source(Place):
     """data to measure on"""
     clients: Annotated[tuple[int, ...] | None, option("ID [ID ...]", "all")] = None
     """only the training data of these clients"""
+
+
+@dataclass(frozen=True)
+class SurfaceSource(Source):
+    """Which data, on which device, in which arithmetic; many points are to come, so the micro-batch may be timed."""
+
+    # More than a Source's may be: measure_surface alone takes it.
+    batch_size: Annotated[int | Literal["auto"] | None, option("{N,auto}", "by the samples' shape")] = None  # type: ignore[assignment]
+    """samples per micro-batch: speed and memory, not results but for rounding; auto: the fastest found, so that results
+    differ by rounding from run to run"""

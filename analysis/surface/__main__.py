@@ -13,7 +13,7 @@ from typing import Annotated, Literal
 
 import tyro
 
-from analysis.source import Source, option
+from analysis.source import SurfaceSource, option
 from analysis.surface.directions import Normalisation
 from analysis.surface.measure import PlaneKind, measure_surface
 from analysis.surface.points import BatchNorm
@@ -113,7 +113,7 @@ class Command:
     """measure anew and replace the surface in --out, whatever it is of"""
     quiet: bool = False
     """no progress bar"""
-    source: Source = field(default_factory=Source)
+    source: SurfaceSource = field(default_factory=SurfaceSource)
 
     @property
     def runs(self) -> list[tuple[str, ...]]:

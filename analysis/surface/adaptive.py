@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 from scipy.interpolate import RBFInterpolator
+from threadpoolctl import ThreadpoolController
 
 from landscape.compute.randomness import numpy_generator
 
@@ -77,8 +78,10 @@ def fill(
 ) -> Filled:
     """Measure as many points as the tolerance needs, and interpolate the others.
 
-    What is measured depends on measured values alone: a run that was stopped asks for the same points again.  Where a
-    loss is not positive and finite, which has no logarithm, or too many points would be needed, all are measured.
+    What is measured depends on measured values alone: a run that was stopped asks for the same points again, and the
+    interpolated values have the same bits on one CPU, whatever the number of threads, if ``values`` has its names in
+    the same order.  Where a loss is not positive and finite, which has no logarithm, or too many points would be
+    needed, all are measured.
 
     Args:
         values: by name, [ny, nx]; ``measure`` fills them in.
@@ -101,6 +104,7 @@ class _Filling:
         self._asked = np.zeros(self.shape, dtype=bool)
         self._expected: float | None = None
         self._ratios: list[float] = []
+        self._blas = ThreadpoolController().select(user_api="blas")
 
     def run(self) -> Filled:
         if min(self.shape) >= 4 and self._asked.size > _LEAST_POINTS:
@@ -167,14 +171,22 @@ class _Filling:
         scale, places = np.array(self.shape) - 1.0, np.argwhere(known)
         degree = 2 if kernel == "quintic" else 1
         near = None if len(places) <= _GLOBAL else 200
-        fitted = RBFInterpolator(places / scale, there, kernel=kernel, degree=degree, neighbors=near)
-        return lambda points: fitted(points / scale)
+
+        def at(points: np.ndarray) -> np.ndarray:
+            with self._blas.limit(limits=1):
+                return fitted(points / scale)
+
+        # With one thread: BLAS cuts large systems by the number of its threads, and the last bits are others.
+        with self._blas.limit(limits=1):
+            fitted = RBFInterpolator(places / scale, there, kernel=kernel, degree=degree, neighbors=near)
+        return at
 
     def _worst(self, points: np.ndarray, expected: np.ndarray) -> np.ndarray:
         """Where the most is expected, as far apart from one another as known points are on average."""
         number, apart = int(self._asked.sum()), np.sqrt(self._asked.size / self._asked.sum())
         taken: list[np.ndarray] = []
-        for point in points[np.argsort(-expected, kind="stable")]:
+        # In single precision: of points that are as bad as one another by symmetry no last bit chooses.
+        for point in points[np.argsort(-expected.astype(np.float32), kind="stable")]:
             if not taken or (np.hypot(*(np.array(taken) - point).T) >= apart).all():
                 taken.append(point)
             if len(taken) == max(_BATCH, number // 8):

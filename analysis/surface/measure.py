@@ -48,7 +48,7 @@ def measure_surface(
     data_dir: str | Path | None = None,
     model: str | None = None,
     data: str | None = None,
-    batch_size: int | None = None,
+    batch_size: int | Literal["auto"] | None = None,
     stream: bool | None = None,
     plane: PlaneKind | Plane = "random",
     others: Sequence[Checkpoint | str | Path] = (),
@@ -88,10 +88,11 @@ def measure_surface(
         seed: of what is random in the directions.
         store: an HDF5 file to keep the values in; one of the same surface is continued, a finished one
             read.  A measurement that was killed goes on with the micro-batch size it had, and ends with the values of
-            one that never was, bit for bit on one CPU.
+            one that never was, bit for bit on one machine with as many threads.
         split, samples, clients, device, dtype, data_dir, model, data, batch_size, stream: as in
-            :meth:`landscape.Landscape.from_checkpoint`; but the micro-batch size is the fastest found unless given, so
-            that two measurements of one surface differ by rounding, 1e-7 of a loss in float32.
+            :meth:`landscape.Landscape.from_checkpoint`; but the micro-batch size follows from the samples' shape unless
+            given (:meth:`landscape.evaluation.Evaluator.fit`), and with ``auto`` it is the fastest found: then two
+            measurements of one surface differ by rounding, 1e-7 of a loss in float32.  ``notes`` says which it was.
         plane: ``random`` directions; ``hessian``, its leading eigenvectors; ``three``, through the subject and two
             others; ``pca``, the principal components of the subject's run (``rounds/*.pt``) or of the subject and the
             others in order; ``line``, from the subject to another model, or where there is none along random
@@ -139,6 +140,8 @@ def measure_surface(
         raise FedscapeError(
             f"the tolerance is {tolerance}: give a number above 0, such as 0.005, or ask for exact values"
         )
+    if isinstance(batch_size, str) and batch_size != "auto":
+        raise FedscapeError(f"the micro-batch size is '{batch_size}': give a number, or auto for the fastest found")
     if split not in ("train", "test"):
         raise FedscapeError(f"unknown split '{split}': give train or test")
     if test and split == "test":
@@ -157,7 +160,7 @@ def measure_surface(
         models = [Model.open(one, model, data, data_dir) for one in (subject, *others)]
         options: dict[str, Any] = {
             "device": device, "dtype": dtype, "data_dir": data_dir, "model": model, "data": data,
-            "batch_size": batch_size, "penalty": penalty, "stream": stream,
+            "batch_size": None if batch_size == "auto" else batch_size, "penalty": penalty, "stream": stream,
         }  # fmt: skip
         first = models[0].checkpoint
         landscapes[split] = Landscape.from_checkpoint(first, split, clients, samples, **options)
@@ -215,6 +218,7 @@ def measure_surface(
         "device": str(landscape.device),
         "workers": processes * rank_and_world()[1],
         "batch_size": measured.batch_sizes,
+        "batch_size_chosen": "given",
         "BatchNorm layers folded": measured.folded,
         "cosine": where.cosine,
         "plane": _described(where),
@@ -239,10 +243,11 @@ def measure_surface(
             values.path = None
         if values.done.any():
             measured.batch_sizes = values.notes["batch_size"]  # so that the values are those of one session
-        elif batch_size is None and isinstance(subject, (Checkpoint, str, Path)):
+        elif not isinstance(batch_size, int) and isinstance(subject, (Checkpoint, str, Path)):
             with cpu_threads(1 if processes > 1 else None), apart():
-                measured.tune()
+                measured.choose_batch_sizes(timed=batch_size == "auto")
             values.notes["batch_size"] = measured.batch_sizes
+            values.notes["batch_size_chosen"] = "by time" if batch_size == "auto" else "by shape"
         values.reopen()
         _measure(measured, values, wanted, where.marks, processes, progress)
     return Surface.of(values)

@@ -108,10 +108,13 @@ class Points:
         for split, size in sizes.items():
             self._landscapes[split].batch_size = size
 
-    def tune(self) -> None:
-        """Choose the fastest micro-batch sizes (:meth:`landscape.evaluation.Evaluator.tune`)."""
+    def choose_batch_sizes(self, *, timed: bool = False) -> None:
+        """By the samples' shape (:meth:`landscape.evaluation.Evaluator.fit`), or the fastest found (``tune`` there)."""
         for evaluator in self._evaluators.values():
-            evaluator.tune()
+            if timed:
+                evaluator.tune()
+            else:
+                evaluator.fit()
 
     def keep(self) -> None:
         """Prepare what is kept between points, before processes are forked that are to share it."""

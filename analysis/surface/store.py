@@ -118,7 +118,8 @@ class SurfaceStore:
         error: bounds on the loss's relative error, [ny, nx]; 0 where measured.
         tolerance: what the bounds were to be within; ``None`` while there are points without a value.
         provenance: what is measured.
-        notes: what else is worth keeping (device, micro-batch size, the plane's marks); takes no part in resuming.
+        notes: what else is worth keeping (device, the plane's marks); but for the micro-batch sizes and how they were
+            chosen (``given``, ``by shape`` or ``by time``) it takes no part in resuming.
         seconds: time spent measuring, all sessions together.
     """
 
@@ -164,12 +165,16 @@ class SurfaceStore:
             raise FedscapeError(
                 f"{self.path} holds another surface, which differs in {', '.join(differing)}: " + _WAY_OUT
             )
-        self.values, self.done, self.seconds = earlier.values, earlier.done, earlier.seconds
+        # In the order of this store, not the file's alphabetical one: BLAS may round a column by its place, and what is
+        # interpolated must have the bits that a measurement without a stop gives it.
+        self.values = {name: earlier.values[name] for name in self.values}
+        self.done, self.seconds = earlier.done, earlier.seconds
         self.error, self.tolerance = earlier.error, earlier.tolerance
         if self.tolerance is not None:
             self.notes = earlier.notes
         elif self.done.any():
             self.notes["batch_size"] = earlier.notes["batch_size"]
+            self.notes["batch_size_chosen"] = earlier.notes.get("batch_size_chosen", "by time")  # as all once were
 
     def replace(self) -> None:
         """Make ready to write over what the file holds, if that is a surface of whatever.

@@ -105,12 +105,18 @@ def tell_once(store: dist.Store, message: str, rank: int, world: int, patience: 
     elif message and _heard(store, ["said for all"], 2 * patience) == [message]:
         return
     if message:
-        print(f"error: {message}" if alike else f"error: rank {rank}: {message}", file=sys.stderr, flush=True)
+        _say(message if alike else f"rank {rank}: {message}")
         store.set("told", message)
     if rank == 0:
         store.set("said for all", message if alike else "")
     if not message and _heard(store, ["told"], 3 * patience) is None:
-        print(f"error: rank {rank}: {otherwise}", file=sys.stderr)
+        _say(f"rank {rank}: {otherwise}")
+
+
+def _say(message: str) -> None:
+    """As one piece: several ranks write at once, and print may write the line and its end in turn."""
+    sys.stderr.write(f"error: {message}\n")
+    sys.stderr.flush()
 
 
 def _heard(store: dist.Store, keys: list[str], patience: timedelta) -> list[str] | None:

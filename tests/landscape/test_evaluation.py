@@ -1,7 +1,9 @@
-"""What evaluates many points gives what evaluating each gives, and chooses its micro-batches by the clock."""
+"""What evaluates many points gives what evaluating each gives, with micro-batches chosen by shape or by the clock."""
 
 import pytest
 import torch
+from landscape.devices import cpu_threads
+from landscape.samples import MicroBatches
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
@@ -104,6 +106,37 @@ def test_bfloat16_products_are_near_float32():
         assert rounded(w).loss == pytest.approx(loss, rel=2e-2)
     with pytest.raises(FedscapeError, match="float32 parameters"):
         convolutions().evaluator(bf16=True)
+
+
+@pytest.mark.parametrize(
+    ("shape", "size"),
+    [
+        ((3, 32, 32), 256),
+        ((64,), 1024),  # more would be no faster
+        ((1, 28, 28), 512),  # 1003, and a power of two
+        ((3, 224, 224), 4),
+        ((1 << 20,), 1),
+        ((), 1024),
+    ],
+)
+def test_the_micro_batch_by_shape_depends_on_nothing_else(shape, size, monkeypatch):
+    def refused(*_):
+        raise AssertionError("the clock was asked")
+
+    monkeypatch.setattr(landscape.evaluation.time, "perf_counter", refused)
+    inputs = torch.zeros(1).expand(2000, *shape)  # takes no memory
+    function = convolutions()
+    batches = MicroBatches(Samples(inputs, torch.zeros(2000).long()), 5, torch.float64)
+    evaluator = Evaluator(function._flat, cross_entropy, batches, "classification")
+    for threads in (1, 3):
+        with cpu_threads(threads):
+            batches.size = 5
+            assert evaluator.fit() == batches.size == size
+
+
+def test_the_micro_batch_by_shape_is_no_larger_than_the_data():
+    function = convolutions()
+    assert function.evaluator().fit() == function.batch_size == len(IMAGES)
 
 
 @pytest.mark.parametrize(

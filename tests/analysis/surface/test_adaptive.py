@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from threadpoolctl import threadpool_limits
 
 import analysis.surface.adaptive
 from analysis.surface.adaptive import Filled, fill
@@ -157,3 +158,29 @@ def test_a_run_that_was_stopped_asks_for_the_same_points(stop):
     assert again.order == whole.order
     assert filled.values["loss"].tobytes() == wanted.values["loss"].tobytes()
     assert filled.error.tobytes() == wanted.error.tobytes()
+
+
+def test_interpolants_have_the_same_bits_whatever_the_number_of_threads():
+    random = np.random.default_rng(0)
+    known = random.random((41, 41)) < 0.4  # large enough for BLAS to cut it up among threads
+    there, points = random.random((int(known.sum()), 3)), np.argwhere(~known)
+    found = []
+    for threads in (1, 4):
+        with threadpool_limits(threads, user_api="blas"):
+            filling = analysis.surface.adaptive._Filling({"loss": np.zeros(known.shape)}, lambda *_: None, ["loss"], 0.01)
+            found.append(filling._interpolant(known, there, "quintic")(points).tobytes())
+    assert found[0] == found[1]
+
+
+def test_last_bits_do_not_choose_between_points_that_are_as_bad_by_symmetry():
+    filling = analysis.surface.adaptive._Filling({"loss": np.zeros((21, 21))}, lambda *_: None, ["loss"], 0.01)
+    filling._asked[::10, ::10] = True
+    points = np.argwhere(~filling._asked)
+    distance = np.hypot(*(points - 10).T)
+    expected = 0.01 + np.sin(distance)
+    random = np.random.default_rng(0)
+    chosen = filling._worst(points, expected)
+    for _ in range(20):
+        np.testing.assert_array_equal(
+            filling._worst(points, expected * (1 + 1e-13 * random.normal(size=len(points)))), chosen
+        )

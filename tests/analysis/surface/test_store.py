@@ -102,6 +102,18 @@ def test_file_is_laid_out_as_loss_landscapes_plotters_read_it(tmp_path, checkpoi
     assert (names | {"model", "data", "algorithm"}) <= attributes.keys()
 
 
+def test_resumed_quantities_are_in_the_order_of_a_new_measurement(tmp_path):
+    """The file has them by the alphabet; interpolated together in another order, their last bits would differ."""
+    path, names = tmp_path / "s.h5", ["train_loss", "train_loss_stderr", "train_acc"]
+    first = SurfaceStore(np.arange(3.0), np.arange(3.0), provenance(), names, path=path, notes={"batch_size": {}})
+    first.put(0, 0, {"train_loss": 1.0, "train_loss_stderr": 2.0, "train_acc": 3.0})
+    first.save()
+    resumed = SurfaceStore(np.arange(3.0), np.arange(3.0), provenance(), names, path=path)
+    resumed.resume()
+    assert list(resumed.values) == names
+    assert [resumed.values[name][0, 0] for name in names] == [1, 2, 3]
+
+
 def test_rows_belong_to_y_on_a_grid_that_is_not_square(tmp_path):
     """A peer allocates [nx, ny] and fills it as [ny, nx]: right on square grids only."""
     path = tmp_path / "s.h5"
@@ -233,12 +245,42 @@ def test_killed_measurement_goes_on_bit_for_bit(tmp_path, checkpoint, evaluation
         resumed = measure_surface(checkpoint, points=points, store=path)
         assert len(evaluations) == resumed.computed.sum() - done
         assert resumed.computed.all() == (points == 15)
-        # Sizes of micro-batches are chosen by time: that of the killed process is kept.
-        size = resumed.notes["batch_size"]["train"]
-        assert_same(resumed, measure_surface(checkpoint, points=points, batch_size=size))
+        assert_same(resumed, measure_surface(checkpoint, points=points))
     finally:
         torch.set_num_threads(threads)
     assert_same(Surface.load(path), resumed)
+
+
+def test_results_do_not_depend_on_the_clock_unless_asked_for(tmp_path, checkpoint, monkeypatch):
+    monkeypatch.setattr(Evaluator, "_seconds_per_sample", lambda self, data, size: 1 / size if size < 100 else 1.0)
+    options = {"points": 3, "store": tmp_path / "s.h5"}
+    with monkeypatch.context() as patch:
+        patch.setattr(Evaluator, "tune", None)  # would fail if it were asked
+        plain = measure_surface(checkpoint, **options)
+    assert plain.notes["batch_size"] == {"train": 1024}
+    assert plain.notes["batch_size_chosen"] == "by shape"
+    timed = measure_surface(checkpoint, **options, batch_size="auto", resume=False)
+    assert timed.notes["batch_size"] == {"train": 64}
+    assert timed.notes["batch_size_chosen"] == "by time"
+    given = measure_surface(checkpoint, **options, batch_size=64, resume=False)
+    assert given.notes["batch_size_chosen"] == "given"
+    assert_same(given, timed)
+    np.testing.assert_allclose(plain.loss, timed.loss, rtol=1e-5)
+    with pytest.raises(FedscapeError, match="is 'fast': give a number, or auto"):
+        measure_surface(checkpoint, points=3, batch_size="fast")
+
+
+def test_micro_batches_of_a_measurement_that_goes_on_are_those_it_had(tmp_path, checkpoint):
+    options = {"points": 5, "samples": 100}
+    with pytest.MonkeyPatch.context() as patch:
+        stop_after(7, patch)
+        patch.setattr(Evaluator, "_seconds_per_sample", lambda self, data, size: abs(size - 32) + 1.0)
+        with pytest.raises(KeyboardInterrupt):
+            measure_surface(checkpoint, **options, batch_size="auto", store=tmp_path / "s.h5")
+    resumed = measure_surface(checkpoint, **options, store=tmp_path / "s.h5")
+    assert resumed.notes["batch_size"] == {"train": 32}
+    assert resumed.notes["batch_size_chosen"] == "by time"
+    assert_same(resumed, measure_surface(checkpoint, **options, batch_size=32))
 
 
 @pytest.mark.parametrize(

@@ -232,6 +232,7 @@ def test_command_writes_beside_the_checkpoint_and_says_how_to_draw(checkpoint, c
         (["CKPT", "--samples", "0"], "give a number from 1"),
         (["CKPT", "--device", "tpu"], "unknown device"),
         (["CKPT", "--batch-size", "0"], "at least 1"),
+        (["CKPT", "--batch-size", "many"], "--batch-size"),
         (["CKPT", "--data", "no.such.module:data"], "cannot import"),
         (["CKPT", "--plot", "s.doc"], "no kind of picture"),
         (["CKPT", "--out", "."], "is a directory"),

@@ -191,8 +191,7 @@ def test_measurement_killed_with_its_processes_goes_on(tmp_path):
     assert 20 < done < 121
     options = {"points": 11, "samples": 200, "exact": True}
     resumed = measure_surface(checkpoint, store=path, workers=2, **options)
-    size = resumed.notes["batch_size"]["train"]
-    assert_same(resumed, measure_surface(checkpoint, workers=1, batch_size=size, **options))
+    assert_same(resumed, measure_surface(checkpoint, workers=1, **options))
 
 
 def rank(number: int, world: int, folder: str) -> None:
