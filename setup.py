@@ -33,7 +33,15 @@ setup(
         "rich>=13",
     ],
     extras_require={
-        "test": ["pytest>=8", "pytest-xdist>=3.5", "ruff>=0.9", "mypy>=1.14", "safetensors>=0.4", "plotly>=6"],
+        "test": [
+            "pytest>=8",
+            "pytest-xdist>=3.5",
+            "ruff>=0.9",
+            "mypy>=1.14",
+            "safetensors>=0.4",
+            "plotly>=6",
+            "setuptools>=77",
+        ],
         "data": ["torchvision>=0.21", "datasets>=2.14", "pillow>=10"],
         "safetensors": ["safetensors>=0.4"],
         "html": ["plotly>=6"],
