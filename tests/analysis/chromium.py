@@ -124,5 +124,5 @@ class Browser:
         os.close(self._to)
         self._from.close()
         self.process.terminate()
-        self.process.wait(20)
+        self.process.wait(600)
         self.profile.cleanup()
