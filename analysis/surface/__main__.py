@@ -84,7 +84,7 @@ class Command:
     """relative error allowed in the loss where it is interpolated, by checks"""
     exact: bool = False
     """measure every point, as is always done on lines"""
-    workers: Annotated[int | None, option("N", "as many as PyTorch has threads; 1 on a GPU")] = None
+    workers: Annotated[int | None, option("N", "as many as PyTorch has threads; 1 on a GPU, Windows and macOS")] = None
     """processes that measure, each with one thread"""
     out: Annotated[Path | None, option("FILE", "surface.h5 beside the checkpoint")] = None
     """HDF5 file of the values; of several planes FILE-1, FILE-2, ..."""
