@@ -17,6 +17,7 @@ setup(
     long_description_content_type="text/markdown",
     license="MIT",
     python_requires=">=3.10",
+    classifiers=[f"Programming Language :: Python :: 3.{minor}" for minor in range(10, 14)],
     packages=find_packages(include=[f"{name}*" for name in ("landscape", "trainers", "analysis", "figures")]),
     package_data={"analysis.surface.plots": ["*.html", "*.js"]},
     install_requires=[
