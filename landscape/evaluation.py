@@ -18,7 +18,9 @@ from landscape.autograd.flat import FlatModule
 from landscape.autograd.folding import fold_batchnorm
 from landscape.autograd.preconditions import require_mean
 from landscape.compute.devices import free_memory, reproducible_arithmetic
-from landscape.data.samples import Batches, MicroBatches, Samples
+from landscape.data.batches import Batches
+from landscape.data.micro_batches import MicroBatches
+from landscape.data.samples import Samples
 from landscape.errors import FedscapeError
 from landscape.sample_losses import sample_losses
 from landscape.tasks import Loss, Task, confusion, mean_iou, pixel_accuracy
@@ -192,7 +194,7 @@ class Evaluator:
 
     def keep(self) -> None:
         """Prepare the inputs that are kept, now and not at the first point."""
-        if self._keeps and (self._kept is None or self._kept.cut != self._batches.cut):
+        if self._keeps and (self._kept is None or self._kept.division != self._batches.division):
             self._kept = _Kept.of(self._batches, self._flat.device)
             self._keeps = self._kept is not None
 
@@ -255,9 +257,9 @@ class Evaluator:
 
 @dataclass(frozen=True)
 class _Kept:
-    """Micro-batches ready for the module, as :class:`MicroBatches` gives them; ``cut`` says which samples are in."""
+    """The inputs of all micro-batches, normalised once and kept; ``division`` as in :class:`MicroBatches`."""
 
-    cut: tuple[int, int, int]
+    division: tuple[int, int, int]
     batches: list[tuple[int, Tensor, Tensor, float]]
     versions: list[int]
 
@@ -270,7 +272,7 @@ class _Kept:
         if data.streams or data.inputs.numel() * bytes_each > free_memory(device) // 4:
             return None
         found = list(batches)
-        return cls(batches.cut, found, [x._version for _, x, _, _ in found])
+        return cls(batches.division, found, [x._version for _, x, _, _ in found])
 
     @property
     def unchanged(self) -> bool:

@@ -8,7 +8,7 @@ from landscape.autograd.convolution import TwiceDifferentiableConv2d
 from landscape.autograd.groupnorm import SafeGroupNorm, TwiceDifferentiableGroupNorm
 
 
-def quicken(module: nn.Module) -> None:
+def use_fast_double_backward(module: nn.Module) -> None:
     """Give a private module's convolutions and affine GroupNorm layers the cheaper double backward, in place.
 
     Subclasses are left alone: nobody knows what they change.

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from landscape.autograd.groupnorm import SafeGroupNorm
-from landscape.autograd.memory_format import TakesChannelsLast
+from landscape.autograd.memory_format import ChannelsLastFallback
 from landscape.errors import FedscapeError
 from landscape.space import ParameterSpace
 
@@ -28,8 +28,8 @@ class FlatModule:
         for layer in self.module.modules():
             if type(layer) is nn.GroupNorm:
                 layer.__class__ = SafeGroupNorm
-        if not any(isinstance(hook, TakesChannelsLast) for hook in self.module._forward_pre_hooks.values()):
-            self.module.register_forward_pre_hook(TakesChannelsLast())
+        if not any(isinstance(hook, ChannelsLastFallback) for hook in self.module._forward_pre_hooks.values()):
+            self.module.register_forward_pre_hook(ChannelsLastFallback())
         self.space = ParameterSpace.of(self.module)
         named = dict(self.module.named_parameters())
         self.buffer = self.space.flatten(named)
@@ -37,6 +37,13 @@ class FlatModule:
         for parameter, view in zip(self._parameters, self.space.unflatten(self.buffer).values(), strict=True):
             parameter.data = view
             parameter.grad = None
+
+    @property
+    def names(self) -> dict[str, str]:
+        """Every name of a trainable parameter -> its first name, that of its entry; a tied parameter has several."""
+        first = {id(parameter): e.name for parameter, e in zip(self._parameters, self.space.entries, strict=True)}
+        every = {name: first.get(id(tensor)) for name, tensor in self.module.named_parameters(remove_duplicate=False)}
+        return {name: own for name, own in every.items() if own is not None}
 
     @property
     def device(self) -> torch.device:
@@ -54,10 +61,27 @@ class FlatModule:
         Raises:
             FedscapeError: it has another shape.
         """
-        if w.shape != self.buffer.shape:
-            raise FedscapeError(f"a point is one vector of {self.space.dimension} parameters, not {tuple(w.shape)}")
+        self._check_point(w)
         with torch.no_grad():
             self.buffer.copy_(w)
+
+    def copy(self, w: Tensor) -> nn.Module:
+        """A copy of the module at the point ``w`` ([d]); this one is not moved.
+
+        Raises:
+            FedscapeError: ``w`` has another shape.
+        """
+        self._check_point(w)
+        other = copy.deepcopy(self.module)
+        named = dict(other.named_parameters())
+        with torch.no_grad():
+            for name, value in self.space.unflatten(w).items():
+                named[name].copy_(value)
+        return other
+
+    def _check_point(self, w: Tensor) -> None:
+        if w.shape != self.buffer.shape:
+            raise FedscapeError(f"a point is one vector of {self.space.dimension} parameters, not {tuple(w.shape)}")
 
     def gradients(
         self, outputs: Tensor, weights: Tensor | None = None, *, create_graph: bool = False, keep: bool = False

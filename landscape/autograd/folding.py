@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor, fx, nn
 
-from landscape.autograd.memory_format import TakesChannelsLast
+from landscape.autograd.memory_format import ChannelsLastFallback
 
 _LINEAR = (nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.Linear)
 _AGREE = 1e-3
@@ -107,7 +107,7 @@ def fold_batchnorm(module: nn.Module, example: Tensor) -> Folding | None:
     if not folded:
         return None
     fused = fx.GraphModule({**named, **folded}, graph).eval()
-    fused.register_forward_pre_hook(TakesChannelsLast())
+    fused.register_forward_pre_hook(ChannelsLastFallback())
     folding = Folding(fused, tuple(folded.values()))
     return folding if _agree(module, folding, example) else None
 

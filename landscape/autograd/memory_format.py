@@ -15,7 +15,7 @@ def is_channels_last(x: Tensor) -> bool:
     return x.dim() == 4 and x.is_contiguous(memory_format=torch.channels_last) and not x.is_contiguous()
 
 
-class TakesChannelsLast:
+class ChannelsLastFallback:
     """A forward pre-hook that makes images contiguous for a model that fails on others.
 
     ``x.view(len(x), -1)`` behind a convolution is common in users' models, and an error where the channels lie last.

@@ -9,7 +9,9 @@ import torch
 from torch import Tensor
 
 from landscape.autograd.flat import FlatModule
-from landscape.data.samples import Batches, MicroBatches, Samples, tensors
+from landscape.data.batches import Batches, tensors
+from landscape.data.micro_batches import MicroBatches
+from landscape.data.samples import Samples
 from landscape.errors import FedscapeError
 from landscape.tasks import Loss
 
@@ -39,14 +41,14 @@ def require_function(flat: FlatModule, loss: Loss, batches: MicroBatches, *, eac
     """
     require_mean(flat, loss, batches, each=each)
     divided = _divided(batches, each)
-    if ("function", divided) in batches.sound:
+    if ("function", divided) in batches.checked:
         return
     with suppress(torch.OutOfMemoryError):  # what is asked may take fewer samples at once
         private = FlatModule(flat.module, flat.device, flat.dtype)
         outputs = _repeatable_outputs(private, flat, loss, batches, divided)
         if divided:
             _require_samples_apart(private, batches, outputs)
-        batches.sound.add(("function", divided))
+        batches.checked.add(("function", divided))
 
 
 def require_mean(flat: FlatModule, loss: Loss, batches: MicroBatches, *, each: bool = False) -> None:
@@ -55,7 +57,7 @@ def require_mean(flat: FlatModule, loss: Loss, batches: MicroBatches, *, each: b
     Raises:
         FedscapeError: it is a sum, or has weights or ignored targets.
     """
-    if "mean" in batches.sound or not _divided(batches, each):
+    if "mean" in batches.checked or not _divided(batches, each):
         return
     with suppress(torch.OutOfMemoryError):
         private = FlatModule(flat.module, flat.device, flat.dtype)
@@ -63,7 +65,7 @@ def require_mean(flat: FlatModule, loss: Loss, batches: MicroBatches, *, each: b
         outputs = batches.outputs(private.module, x)
         if isinstance(outputs, Tensor) and _rowwise(private, batches, [outputs], len(y)):
             _require_mean_of(loss, outputs, y)
-        batches.sound.add("mean")
+        batches.checked.add("mean")
 
 
 def _require_mean_of(loss: Loss, outputs: Tensor, y: Tensor) -> None:

@@ -10,12 +10,14 @@ from torch import Tensor
 from torch.autograd.graph import saved_tensors_hooks
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from landscape.autograd.double_backward import quicken
+from landscape.autograd.double_backward import use_fast_double_backward
 from landscape.autograd.flat import FlatModule, join
 from landscape.autograd.preconditions import require_function
-from landscape.compute.devices import reproducible_arithmetic
+from landscape.compute.devices import free_memory, memory_size, reproducible_arithmetic
+from landscape.compute.distributed import rank_and_world
 from landscape.compute.randomness import torch_generator
-from landscape.data.samples import MicroBatches, tensors
+from landscape.data.batches import Batches, tensors
+from landscape.data.micro_batches import MicroBatches
 from landscape.errors import FedscapeError
 from landscape.tasks import Loss
 
@@ -31,7 +33,7 @@ class _Products:
     def __init__(self, flat: FlatModule, loss: Loss, batches: MicroBatches, w: Tensor) -> None:
         self._flat = FlatModule(flat.module, flat.device, flat.dtype)
         self._flat.load(w)
-        quicken(self._flat.module)
+        use_fast_double_backward(self._flat.module)
         self._loss, self._batches = loss, batches
         self._each = False  # whether the matrix is one of single samples
 
@@ -69,13 +71,15 @@ class HessianProducts(_Products):
     graphs are dropped and half that memory is used from then on.
     """
 
-    def __init__(self, flat: FlatModule, loss: Loss, batches: MicroBatches, w: Tensor, memory: int) -> None:
+    def __init__(
+        self, flat: FlatModule, loss: Loss, batches: MicroBatches, w: Tensor, memory: int | str | None
+    ) -> None:
         super().__init__(flat, loss, batches, w)
-        self._memory = memory
+        self._memory = _graph_memory(flat.device) if memory is None else memory_size(memory)
         self._begin()
 
     def _begin(self) -> None:
-        self._cut = self._batches.cut
+        self._division = self._batches.division
         self._graphs: dict[int, list[Tensor]] = {}
         self._weights: dict[tuple[torch.Size, ...], int] = {}
         self._held = 0
@@ -86,9 +90,9 @@ class HessianProducts(_Products):
         return len(self._graphs)
 
     def _over_portion(self, rows: Tensor) -> Tensor:
-        cut = self._batches.cut
-        if self._cut != cut:  # the graphs are of other micro-batches
-            if cut[0] < self._cut[0]:
+        division = self._batches.division
+        if self._division != division:  # the graphs are of other micro-batches
+            if division[0] < self._division[0]:
                 self._memory //= 2  # they may be why memory ran out
             self._begin()
         return super()._over_portion(rows)
@@ -136,6 +140,12 @@ class HessianProducts(_Products):
         return sum(storages.values()), gradients
 
 
+def _graph_memory(device: torch.device) -> int:
+    """The default memory for graphs in bytes: a quarter of what is free, shared by the ranks of one machine's CPU."""
+    sharing = rank_and_world()[1] if device.type == "cpu" else 1
+    return free_memory(device) // 4 // sharing
+
+
 class GaussNewtonProducts(_Products):
     """v -> (1/n) Σ_i J_iᵀ C_i J_i v, J_i the outputs' Jacobian at sample i, C_i a curvature of the loss in them.
 
@@ -157,6 +167,16 @@ class GaussNewtonProducts(_Products):
         kind: OutputCurvature,
         seed: int,
     ) -> None:
+        if batches.penalty is not None:
+            raise FedscapeError(
+                "the Gauss-Newton and Fisher matrices are of a loss of the outputs, and MAN's penalty is one of the "
+                "activations: take the Hessian, or leave out the penalty"
+            )
+        if isinstance(batches.data, Batches):
+            raise FedscapeError(
+                "the Gauss-Newton and Fisher matrices need the model's outputs, which an objective of its own hides: "
+                "take the Hessian, or give inputs, targets and a loss of the outputs"
+            )
         if kind not in ("ggn", "empirical", "mc"):
             raise FedscapeError(f"unknown curvature '{kind}': give ggn, empirical or mc")
         super().__init__(flat, loss, batches, w)

@@ -102,8 +102,5 @@ def block_of(landscape: Landscape, patterns: Sequence[str], w: Tensor | None = N
 
 def _parameters(landscape: Landscape, patterns: Sequence[str]) -> set[str]:
     """The first names of the tensors that match."""
-    module = landscape._flat.module
-    first = {id(parameter): name for name, parameter in module.named_parameters() if parameter.requires_grad}
-    every = {name: first.get(id(tensor)) for name, tensor in module.named_parameters(remove_duplicate=False)}
-    known = {name: own for name, own in every.items() if own is not None}
+    known = landscape.parameter_names
     return {known[name] for name in chosen(list(known), patterns, "trainable parameter")}
