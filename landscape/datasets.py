@@ -8,7 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from landscape.data.dataset import DATASETS, Dataset, Loader, make_dataset
-from landscape.data.formats import corrupted, own  # the folder registers every data set
+from landscape.data.formats import corrupted, user_files  # the folder registers every data set
 from landscape.errors import FedscapeError
 
 __all__ = ["DATASETS", "Dataset", "Loader", "load_dataset", "make_dataset", "recorded_name"]
@@ -35,9 +35,9 @@ def load_dataset(name: str, data_dir: str | Path | None = None, *, imports: bool
     """
     folder = Path(data_dir) if data_dir is not None else None
     if name.endswith(".npz"):
-        return own.archive(Path(name))
-    if name.startswith(own.FOLDER) or _is_folder(name):
-        return own.image_folder(name.removeprefix(own.FOLDER))
+        return user_files.archive(Path(name))
+    if name.startswith(user_files.FOLDER) or _is_folder(name):
+        return user_files.image_folder(name.removeprefix(user_files.FOLDER))
     first, slash, rest = name.partition("/")
     known = first.replace("-", "_")
     if slash and known in corrupted.CLEAN:
@@ -56,6 +56,6 @@ def recorded_name(name: str) -> str:
     """The name to record for a run's data set: paths are made absolute, to be found from another working directory."""
     if name.endswith(".npz"):
         return str(Path(name).resolve())
-    if name.startswith(own.FOLDER) or _is_folder(name):
-        return f"{own.FOLDER}{Path(name.removeprefix(own.FOLDER)).resolve()}"
+    if name.startswith(user_files.FOLDER) or _is_folder(name):
+        return f"{user_files.FOLDER}{Path(name.removeprefix(user_files.FOLDER)).resolve()}"
     return name

@@ -1,6 +1,6 @@
-"""Data: samples, data sets and where they come from.
+"""Data: samples, batches, data sets and their files.
 
-``python -m landscape.data`` lists, fetches and verifies data sets; :func:`landscape.datasets.load_dataset` loads one.
+``python -m landscape.data`` lists, downloads and verifies data sets; :func:`landscape.datasets.load_dataset` loads one.
 """
 
 from landscape.data.batches import Batches, Objective
