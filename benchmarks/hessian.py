@@ -110,7 +110,7 @@ def seconds(work: Callable[[], Any], repeats: int) -> float:
 
 def products(around: Landscape, repeats: int) -> dict[str, float]:
     """Costs in units of one plain gradient over the same images: PyTorch's, in its default layout."""
-    model, (x, y) = around._flat.module, around.data.batch(slice(None), around.dtype)
+    model, (x, y) = around.model(), around.data.batch(slice(None), around.dtype)
     plain = x.contiguous()
     parameters = list(model.parameters())
 
@@ -139,7 +139,7 @@ def curvlinops_product(around: Landscape, settings: Settings, unit: float) -> st
     from curvlinops import HessianLinearOperator
 
     model, (x, y) = network(settings).to(around.device), around.data.batch(slice(None), around.dtype)
-    model.load_state_dict(around._flat.module.state_dict())
+    model.load_state_dict(around.model().state_dict())
     size, x = around.batch_size, x.contiguous()
     data = [(x[i : i + size], y[i : i + size]) for i in range(0, len(x), size)]
     options = {"progressbar": False, "check_deterministic": False}

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from landscape import Dataset, FedscapeError
 from landscape.data.dataset import IGNORED
-from landscape.landscape import random_subset
+from landscape.data.samples import random_subset
 
 _COLUMNS = 5
 

@@ -1,4 +1,4 @@
-"""What flows through a model: recorded in a forward pass, differentiable, and MAN's penalty on it."""
+"""Activations of a model: recorded in a forward pass, differentiable, and MAN's penalty on them."""
 
 from __future__ import annotations
 
@@ -13,40 +13,40 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from landscape.errors import FedscapeError
-from landscape.patterns import chosen, matches
+from landscape.name_patterns import matches, matching_names
 
 ACTIVATIONS = {
     "celu", "elu", "gelu", "glu", "hardshrink", "hardsigmoid", "hardswish", "hardtanh", "leaky_relu", "log_sigmoid",
     "mish", "prelu", "relu", "relu6", "rrelu", "selu", "sigmoid", "silu", "softplus", "softshrink", "softsign",
     "tanh", "tanhshrink", "threshold",
 }  # fmt: skip
-"""PyTorch's non-linearities by the names of their functions, which the modules call too."""
+"""PyTorch's non-linearities by the names of their functions; the modules call these functions too."""
 
 Statistic = Callable[[Tensor], Tensor]
 
 
 def mean_square(a: Tensor) -> Tensor:
-    """E‖a‖² of MAN's eq. 17 and 18: the mean of a² over the batch and all units, at least in float32."""
+    """E‖a‖² of MAN's eq. 17 and 18: the mean of a² over the batch and all units, in float32 or higher precision."""
     return a.to(torch.promote_types(a.dtype, torch.float32)).square().mean()
 
 
 class Recorder(TorchFunctionMode):
-    """Watches forward passes: what layers take in, what non-linearities give, and in which order.
+    """Records forward passes: inputs of layers, outputs of non-linearities, in the order of execution.
 
-    A layer is a module that owns a weight matrix or filters; normalisation layers are none.  An activation is what a
-    call of one of PyTorch's non-linearities returns while some module of the model runs, be it by a module
-    (``nn.ReLU``), a function (``F.relu(x)``) or a method (``x.relu()``): every model has them at the same places,
-    before any pooling.  It belongs to the layers that ran since the one before: ``conv1``, or
-    ``conv2 + downsample.0`` where a shortcut joins.  A non-linearity before the first layer acts on the input and
-    does not count; nor do the logits, which have none.  What runs again is numbered: ``conv1 (2)``.
+    A layer is a module that owns a weight matrix or filters, except normalisation layers.  An activation is the result
+    of a call of one of PyTorch's non-linearities while some module of the model runs, by a module (``nn.ReLU``), a
+    function (``F.relu(x)``) or a method (``x.relu()``), before any pooling.  Its name is that of the layers that ran
+    since the previous activation: ``conv1``, or ``conv2 + downsample.0`` where a shortcut joins.  A non-linearity
+    before the first layer acts on the input and is not recorded; the logits, which have no non-linearity, are not
+    either.  Later executions of a layer are numbered: ``conv1 (2)``.
 
     Nothing is detached: under autograd (or ``vmap``) the statistics are functions of the parameters.
 
     Args:
-        module: the model; it carries hooks while the recorder is entered.
-        output: the statistic kept of each activation.
-        input: the statistic kept of what each layer takes in; none unless given.
-        wanted: (a layer's name) -> whether to keep the statistic of its activations; of all unless given.
+        module: the model; it has hooks while the recorder is entered.
+        output: the statistic of each activation to record.
+        input: the statistic of each layer's input to record; none unless given.
+        wanted: (a layer's name) -> whether to record its activations; those of all layers unless given.
 
     Attributes:
         outputs: statistic by activation, in the order of execution.
@@ -97,7 +97,7 @@ class Recorder(TorchFunctionMode):
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = func(*args, **(kwargs or {}))
-        # A loss that is watched too may call non-linearities: those act on logits.
+        # A loss inside the context may call non-linearities too: these act on logits.
         if self._depth and getattr(func, "__name__", "").strip("_") in ACTIVATIONS and isinstance(result, Tensor):
             self._activated(result)
         return result
@@ -109,7 +109,7 @@ class Recorder(TorchFunctionMode):
             return
         self.layers |= dict.fromkeys(self._current)
         if any(map(self._wanted, self._current)):
-            self.outputs[_fresh(" + ".join(self._current), self.outputs)] = self._output(a)
+            self.outputs[_unused_name(" + ".join(self._current), self.outputs)] = self._output(a)
 
     def _before(self, layer: str | None) -> Any:
         def note(_: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
@@ -120,7 +120,7 @@ class Recorder(TorchFunctionMode):
                 self._since.append(layer)
             x = next((a for a in (*args, *kwargs.values()) if isinstance(a, Tensor)), None)
             if self._input is not None and x is not None and x.is_floating_point():
-                self.inputs[_fresh(layer, self.inputs)] = self._input(x)
+                self.inputs[_unused_name(layer, self.inputs)] = self._input(x)
 
         return note
 
@@ -130,15 +130,15 @@ class Recorder(TorchFunctionMode):
 
 @dataclass(frozen=True)
 class MAN:
-    """ζ L^act, L^act = Σ_l E‖a_l‖² (Yashwanth et al., WACV 2024, eq. 15 to 18): large activations cost.
+    """ζ L^act, L^act = Σ_l E‖a_l‖²: a penalty on large activations (Yashwanth et al., WACV 2024, eq. 15 to 18).
 
-    a_l is layer l's activation after the non-linearity (:class:`Recorder` says which those are), E the mean over the
-    batch and all its units: every convolution and dense layer counts, but the logits and the input do not.
+    a_l is the activation of layer l after the non-linearity (as defined by :class:`Recorder`), E the mean over the
+    batch and all units: the sum is over all convolutions and dense layers, without the logits and the input.
 
     Args:
         zeta: ζ, 0 or more.
-        layers: globs over the layers' names (:func:`landscape.patterns.matches`); all layers unless given.
-        half: ζ/2 in ζ's place, as in the paper's published code.
+        layers: globs over the layers' names (:func:`landscape.name_patterns.matches`); all layers unless given.
+        half: use ζ/2 instead of ζ, as in the paper's published code.
 
     Raises:
         FedscapeError: ζ is negative or not finite.
@@ -165,7 +165,7 @@ class MAN:
 
     @property
     def weight(self) -> float:
-        """What L^act is multiplied by."""
+        """The factor of L^act."""
         return self.zeta / 2 if self.half else self.zeta
 
     def __str__(self) -> str:
@@ -174,10 +174,10 @@ class MAN:
 
     @contextmanager
     def watching(self, module: nn.Module) -> Iterator[Callable[[], Tensor]]:
-        """Watch the module's forward pass; the function given returns the penalty of what was seen until then.
+        """Record the module's forward pass; yields a function that returns the penalty on the activations so far.
 
         Raises:
-            FedscapeError: by that function: there was no activation, or none in layers that match a pattern.
+            FedscapeError: by that function: no activation was recorded, or none in layers that match a pattern.
         """
         with Recorder(module, mean_square, wanted=lambda name: matches(name, self.layers)) as seen:
             yield lambda: self.weight * self._total(seen)
@@ -185,7 +185,7 @@ class MAN:
     def _total(self, seen: Recorder) -> Tensor:
         if not seen.layers:
             raise FedscapeError("the model has no activation that MAN could penalise: no layer has a non-linearity")
-        chosen(list(seen.layers), self.layers, "layer with an activation")
+        matching_names(list(seen.layers), self.layers, "layer with an activation")
         return torch.stack(list(seen.outputs.values())).sum()
 
 
@@ -195,14 +195,14 @@ def weight_layers(module: nn.Module) -> dict[str, nn.Module]:
 
 
 def weight_matrices(layer: nn.Module) -> list[Tensor]:
-    """A layer's own weight matrices and filters: its parameters of two axes or more that are no biases or scales."""
-    if isinstance(layer, nn.LayerNorm):  # the one normalisation whose scale may have several axes
+    """A layer's own weight matrices and filters: parameters of two axes or more except biases and scales."""
+    if isinstance(layer, nn.LayerNorm):  # the only normalisation whose scale may have several axes
         return []
     return [p for name, p in layer.named_parameters(recurse=False) if p.dim() >= 2 and "bias" not in name]
 
 
-def _fresh(name: str, taken: dict[str, Tensor]) -> str:
-    """The name, numbered where it was there before: a layer that runs twice has two activations."""
+def _unused_name(name: str, taken: dict[str, Tensor]) -> str:
+    """The name, with a number if it is taken: a layer that runs twice has two activations."""
     label, number = name, 1
     while label in taken:
         number += 1

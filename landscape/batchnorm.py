@@ -12,9 +12,19 @@ _BatchNorm = nn.modules.batchnorm._BatchNorm
 
 
 class BatchStatistics:
-    """Running means and variances of a module's BatchNorm layers, [b] (b = 0: it has none that tracks them).
+    """Running means and variances of a module's BatchNorm layers, [b] (b = 0: no layer tracks them).
 
-    The counters ``num_batches_tracked`` are no part of it: they start again at 0 where statistics are loaded.
+    The counters ``num_batches_tracked`` are not included: they are set to 0 where statistics are loaded.
+
+    Example:
+        >>> import torch
+        >>> from landscape.batchnorm import BatchStatistics
+        >>> norm = torch.nn.BatchNorm1d(2)
+        >>> statistics = BatchStatistics(norm)
+        >>> statistics.read(), statistics.variances()
+        (tensor([0., 0., 1., 1.]), tensor([False, False,  True,  True]))
+        >>> statistics.estimate([torch.tensor([[1.0, 0.0], [3.0, 0.0]])])
+        tensor([2., 0., 2., 0.])
     """
 
     def __init__(self, module: nn.Module) -> None:
@@ -22,7 +32,7 @@ class BatchStatistics:
         self._layers = [m for m in module.modules() if isinstance(m, _BatchNorm) and m.running_mean is not None]
 
     def __len__(self) -> int:
-        """b."""
+        """b, the number of statistics."""
         return sum(buffer.numel() for buffer in self._buffers())
 
     def _buffers(self) -> Iterator[Tensor]:
@@ -32,16 +42,16 @@ class BatchStatistics:
             yield from (layer.running_mean, layer.running_var)
 
     def read(self) -> Tensor:
-        """A copy of them, [b]."""
+        """A copy of the statistics, [b]."""
         parts = [buffer.detach().reshape(-1) for buffer in self._buffers()]
         return torch.cat(parts) if parts else torch.zeros(0)
 
     def variances(self) -> Tensor:
-        """Which of them are variances, boolean [b]."""
+        """Which statistics are variances, boolean [b]."""
         return torch.tensor([k % 2 == 1 for k, buffer in enumerate(self._buffers()) for _ in range(buffer.numel())])
 
     def load(self, statistics: Tensor) -> None:
-        """Put the module's statistics to these, [b]."""
+        """Set the module's statistics to these, [b]."""
         offset = 0
         for buffer in self._buffers():
             buffer.copy_(statistics[offset : offset + buffer.numel()].view_as(buffer))
@@ -52,7 +62,7 @@ class BatchStatistics:
 
     @contextmanager
     def untouched(self) -> Iterator[None]:
-        """Inside, a forward pass in training mode may change them; afterwards they are what they were."""
+        """Inside, a forward pass in training mode may change the statistics; they are restored on exit."""
         if not self._layers:
             yield
             return
@@ -68,9 +78,9 @@ class BatchStatistics:
 
     @torch.no_grad()
     def estimate(self, batches: Iterable[Tensor]) -> Tensor:
-        """The statistics of these inputs: each layer's mean over the batches, as ``torch.optim.swa_utils.update_bn``.
+        """Set the statistics to those of these inputs and return them, [b]; the module is left in evaluation mode.
 
-        The module is left in evaluation mode with the new statistics.
+        A layer's statistics are the mean over the batches, as in ``torch.optim.swa_utils.update_bn``.
         """
         momenta = [layer.momentum for layer in self._layers]
         for layer in self._layers:

@@ -1,6 +1,6 @@
 """Data sets by name: tensors with their normalisation, read from files.
 
-Nothing is downloaded here: ``python -m landscape.data fetch NAME --data-dir DIR`` does, when it is asked to.
+Nothing is downloaded here: use ``python -m landscape.data fetch NAME --data-dir DIR``.
 """
 
 from __future__ import annotations
@@ -8,30 +8,36 @@ from __future__ import annotations
 from pathlib import Path
 
 from landscape.data.dataset import DATASETS, Dataset, Loader, make_dataset
-from landscape.data.formats import corrupted, own  # the folder registers every data set
+from landscape.data.formats import corrupted, user_files  # the folder registers every data set
 from landscape.errors import FedscapeError
 
 __all__ = ["DATASETS", "Dataset", "Loader", "load_dataset", "make_dataset", "recorded_name"]
 
 
 def load_dataset(name: str, data_dir: str | Path | None = None, *, imports: bool = True) -> Dataset:
-    """The data set called ``name``, from ``data_dir`` where it is one on disk.
+    """The data set called ``name``, from ``data_dir`` if its files are on disk.
 
     Args:
-        name: a registered name (``-`` for ``_`` will do); ``cifar10_c/CORRUPTION/SEVERITY``; the path of a ``.npz``
-            file; ``folder:PATH[@SIDE]`` or the path of a folder of images; or ``package.module:callable``, which is
-            called with the data directory (a ``Path`` or ``None``) and returns a :class:`Dataset`.
+        name: a registered name (``-`` may be written for ``_``); ``cifar10_c/CORRUPTION/SEVERITY``; the path of a
+            ``.npz`` file; ``folder:PATH[@SIDE]`` or the path of a folder of images; or ``package.module:callable``,
+            which is called with the data directory (a ``Path`` or ``None``) and returns a :class:`Dataset`.
         data_dir: the folder that holds the data set's own folder (torchvision's ``root``).
         imports: whether a ``package.module:callable`` may be imported.
 
     Raises:
         FedscapeError: the name is unknown; the files are missing, damaged or of the wrong shape.
+
+    Example:
+        >>> from landscape import load_dataset
+        >>> digits = load_dataset("digits")
+        >>> digits.input_shape, digits.classes, len(digits.train), len(digits.test)
+        ((1, 8, 8), 10, 1442, 355)
     """
     folder = Path(data_dir) if data_dir is not None else None
     if name.endswith(".npz"):
-        return own.archive(Path(name))
-    if name.startswith(own.FOLDER) or _is_folder(name):
-        return own.image_folder(name.removeprefix(own.FOLDER))
+        return user_files.archive(Path(name))
+    if name.startswith(user_files.FOLDER) or _is_folder(name):
+        return user_files.image_folder(name.removeprefix(user_files.FOLDER))
     first, slash, rest = name.partition("/")
     known = first.replace("-", "_")
     if slash and known in corrupted.CLEAN:
@@ -47,9 +53,9 @@ def _is_folder(name: str) -> bool:
 
 
 def recorded_name(name: str) -> str:
-    """The name by which a run's data set is found from another working directory: paths are made absolute."""
+    """The name to record for a run's data set: paths are made absolute, to be found from another working directory."""
     if name.endswith(".npz"):
         return str(Path(name).resolve())
-    if name.startswith(own.FOLDER) or _is_folder(name):
-        return f"{own.FOLDER}{Path(name.removeprefix(own.FOLDER)).resolve()}"
+    if name.startswith(user_files.FOLDER) or _is_folder(name):
+        return f"{user_files.FOLDER}{Path(name.removeprefix(user_files.FOLDER)).resolve()}"
     return name

@@ -1,4 +1,4 @@
-"""Loss and scores over a whole data set at one point after another."""
+"""Loss and scores over a whole data set, at many points."""
 
 from __future__ import annotations
 
@@ -18,24 +18,26 @@ from landscape.autograd.flat import FlatModule
 from landscape.autograd.folding import fold_batchnorm
 from landscape.autograd.preconditions import require_mean
 from landscape.compute.devices import free_memory, reproducible_arithmetic
-from landscape.data.samples import Batches, MicroBatches, Samples
+from landscape.data.batches import Batches
+from landscape.data.micro_batches import MicroBatches
+from landscape.data.samples import Samples
 from landscape.errors import FedscapeError
 from landscape.sample_losses import sample_losses
 from landscape.tasks import Loss, Task, confusion, mean_iou, pixel_accuracy
 
 _ELEMENTS = {"cpu": 256 * 3 * 32 * 32, "cuda": 1024 * 3 * 32 * 32}
-"""Of the inputs in a micro-batch, at most, by device; and so many samples."""
+"""The largest numbers of input elements and of samples in a micro-batch, by device."""
 _SAMPLES = {"cpu": 1024, "cuda": 4096}
 _NEARLY = 1.03
 _TUNED = 128
-"""Samples that a micro-batch size is timed on, at least."""
+"""A micro-batch size is timed on at least as many samples."""
 
 
 def check_bf16(precision: str) -> None:
-    """Refuse to round to bfloat16 what is not float32 (:attr:`landscape.Landscape.precision`).
+    """Refuse bfloat16 products where the precision (:attr:`landscape.Landscape.precision`) is not float32.
 
     Raises:
-        FedscapeError: it is something else.
+        FedscapeError: another precision.
     """
     if precision != "float32":
         raise FedscapeError(f"bfloat16 products are of float32 parameters: leave out bf16, or the dtype {precision}")
@@ -43,12 +45,12 @@ def check_bf16(precision: str) -> None:
 
 @dataclass(frozen=True)
 class Evaluation:
-    """Mean loss and fraction of correct predictions over a data set (``None``: targets are no classes).
+    """Mean loss and fraction of correct predictions over a data set (``None`` if the targets are not classes).
 
-    Of a segmentation, ``accuracy`` is the share of the labelled pixels, and ``mean_iou`` the mean intersection over
-    union of the classes (:func:`landscape.tasks.mean_iou`), both over all samples; else it is ``None``.
-    ``loss_stderr`` and ``accuracy_stderr`` are the standard errors of the means over the samples, where they were
-    asked for and can be told.
+    For segmentation, ``accuracy`` is the fraction of correct labelled pixels, and ``mean_iou`` the mean intersection
+    over union of the classes (:func:`landscape.tasks.mean_iou`), both over all samples; for other tasks ``mean_iou`` is
+    ``None``.  ``loss_stderr`` and ``accuracy_stderr`` are the standard errors of the means over the samples, where they
+    were requested and are defined.
     """
 
     loss: float
@@ -59,21 +61,31 @@ class Evaluation:
 
 
 class Evaluator:
-    """w -> :class:`Evaluation`, by a module that is moved to each point; sums are kept in float64.
+    """w -> :class:`Evaluation`: loads each point into a module and evaluates it; sums are in float64.
 
     Args:
         flat: the module.
-        loss: of its outputs.
-        batches: the data; their ``size`` is taken anew for each point.
-        task: what the outputs are.
-        many: many points are to come: BatchNorm is folded into the layer before it where that is exact
-            (:mod:`landscape.autograd.folding`), and the micro-batches' normalised inputs are kept where they take less
-            than a quarter of the device's free memory.
-        bf16: products and convolutions of float32 numbers (:func:`check_bf16`) in bfloat16 (autocast: 8-bit mantissas,
-            relative errors of the loss of about 3e-3), parameters and losses in float32.
+        loss: (outputs, targets) -> mean over the batch.
+        batches: the data; their ``size`` is read again for each point.
+        task: the meaning of the outputs.
+        many: prepare for many points: BatchNorm is folded into the layer before it where that is exact
+            (:mod:`landscape.autograd.folding`), and the normalised inputs of the micro-batches are kept if they take
+            less than a quarter of the device's free memory.
+        bf16: compute products and convolutions of float32 numbers (:func:`check_bf16`) in bfloat16 (autocast: 8-bit
+            mantissas, relative errors of the loss of about 3e-3), parameters and losses in float32.
 
     Attributes:
-        folded: how many BatchNorm layers are folded.
+        folded: the number of BatchNorm layers that are folded.
+
+    Example:
+        >>> import torch
+        >>> from landscape import Landscape
+        >>> line = torch.nn.Linear(2, 1, bias=False)
+        >>> data = torch.eye(2), torch.ones(2, 1)
+        >>> bowl = Landscape(line, data, torch.nn.functional.mse_loss, device="cpu")
+        >>> evaluator = bowl.evaluator()
+        >>> [evaluator(torch.tensor([1.0, height])).loss for height in (1.0, 3.0)]
+        [0.0, 2.0]
     """
 
     def __init__(
@@ -88,13 +100,15 @@ class Evaluator:
     ) -> None:
         self._flat, self._loss, self._batches, self._task, self._bf16 = flat, loss, batches, task, bf16
         self._folding = None
-        if many and batches.penalty is None and isinstance(batches.data, Samples):  # a penalty watches the layers
+        if (
+            many and batches.penalty is None and isinstance(batches.data, Samples)
+        ):  # a penalty needs the layers as they are
             example, _ = batches.data.batch(slice(0, 8), flat.dtype)
             with reproducible_arithmetic():
                 self._folding = fold_batchnorm(flat.module, example)
         self.folded = 0 if self._folding is None else len(self._folding.layers)
         self._module = flat.module if self._folding is None else self._folding.module
-        # Then the loss is the mean of the samples' losses, whether these are asked for or not.
+        # If so, the loss is computed as the mean of the samples' losses, even without standard errors.
         self._at_once = batches.penalty is None and loss is cross_entropy and _all_classes(batches.data)
         self._keeps = many and isinstance(batches.data, Samples)
         self._kept: _Kept | None = None
@@ -104,8 +118,8 @@ class Evaluator:
 
         Args:
             w: the point.
-            stderr: standard errors over the samples too: √(variance of the samples' losses / n).  A penalty takes no
-                part in it, and of arbitrary batches and a segmentation's accuracy there is none.
+            stderr: also compute standard errors over the samples: √(variance of the samples' losses / n).  They do not
+                include a penalty, and there is none for arbitrary batches and for the accuracy of a segmentation.
         """
         data = self._batches.data
         targets = data.targets if isinstance(data, Samples) and not data.targets.is_floating_point() else None
@@ -154,13 +168,13 @@ class Evaluator:
         return {**self.__dict__, "_kept": None}  # whoever unpickles it prepares inputs of its own
 
     def fit(self) -> int:
-        """Set the micro-batch size by the shape of the samples, and return it: the same on every machine of a kind.
+        """Set the micro-batch size by the shape of the samples, and return it: the same on every machine.
 
-        It is the largest power of two with which a micro-batch's inputs have no more elements than 256 images of
-        3 × 32 × 32 (on CUDA 1024) and 1024 samples at most (4096), or all samples where these are fewer.  On a CPU
-        (one thread) that was within 8 % of the fastest size for ``digits_mlp``, ``digits_cnn``, ``lenet_fed``,
+        It is the largest power of two for which a micro-batch has at most 1024 samples (on CUDA 4096) and at most as
+        many input elements as 256 images of 3 × 32 × 32 (on CUDA 1024); or all samples if they are fewer.  On a CPU
+        (one thread) it was within 8 % of the fastest size for ``digits_mlp``, ``digits_cnn``, ``lenet_fed``,
         ``cnn_emnist``, ``convnet_tiny``, ``mobilenet_v2_gn``, ``resnet18_gn`` and ``resnet20_gn``: between 128 and 1024
-        samples the speed hardly changes, and below small networks mostly wait for Python.
+        samples the speed hardly changes; with fewer, the time of small networks is mostly that of Python.
         """
         data = self._batches.data
         if isinstance(data, Samples):
@@ -170,13 +184,13 @@ class Evaluator:
         return self._batches.size
 
     def tune(self) -> int:
-        """Set the micro-batch size to the fastest found on some of the samples, and return it.
+        """Set the micro-batch size to the fastest one on some of the samples, and return it.
 
-        It depends on the clock, so that two measurements may differ by rounding.
+        The choice depends on the clock, so two measurements may differ by rounding.
 
-        Sizes from a sixteenth of the present one to four times it are timed at the module's present point, upwards,
-        until two in turn are slower than the best, or the device's memory is used up.  Of sizes that are nearly as
-        fast the smallest is taken, which needs the least memory.
+        Sizes from a sixteenth to four times the present one are timed at the module's present point, in ascending
+        order, until two in succession are slower than the best or the device's memory runs out.  Of sizes that are
+        nearly as fast, the smallest is taken, which needs the least memory.
         """
         data = self._batches.data
         if not isinstance(data, Samples):
@@ -194,8 +208,8 @@ class Evaluator:
         return self._batches.size
 
     def keep(self) -> None:
-        """Prepare the inputs that are kept, now and not at the first point."""
-        if self._keeps and (self._kept is None or self._kept.cut != self._batches.cut):
+        """Prepare the inputs to be kept now, instead of at the first point."""
+        if self._keeps and (self._kept is None or self._kept.division != self._batches.division):
             self._kept = _Kept.of(self._batches, self._flat.device)
             self._keeps = self._kept is not None
 
@@ -212,7 +226,7 @@ class Evaluator:
         with self._arithmetic():
             if self._folding is not None:
                 self._folding.refresh()
-            some()  # the first pass at a size chooses kernels
+            some()  # the first pass at a size includes the choice of kernels
             start = time.perf_counter()
             samples = some()
             return (time.perf_counter() - start) / samples
@@ -240,17 +254,17 @@ class Evaluator:
         return outputs.float() if self._bf16 else outputs
 
     def _inputs(self) -> Iterator[tuple[int, Any, Any, float]]:
-        """The micro-batches, kept or anew."""
+        """The micro-batches, from memory if their inputs are kept."""
         self.keep()
         if self._kept is None:
             yield from self._batches
             return
         yield from self._kept.batches
         if not self._kept.unchanged:
-            self._kept, self._keeps = None, False  # a model that works in place on its inputs
+            self._kept, self._keeps = None, False  # the model changes its inputs in place
 
     def _classes(self) -> int:
-        """How many outputs a pixel has, known on ranks without samples too."""
+        """The number of outputs per pixel, also on ranks without samples."""
         assert isinstance(self._batches.data, Samples)
         x, _ = self._batches.data.batch(slice(0, 1), self._flat.dtype)
         return self._module(x).shape[1]
@@ -258,38 +272,38 @@ class Evaluator:
 
 @dataclass(frozen=True)
 class _Kept:
-    """Micro-batches ready for the module, as :class:`MicroBatches` gives them; ``cut`` says which samples are in."""
+    """The inputs of all micro-batches, normalised once and kept; ``division`` as in :class:`MicroBatches`."""
 
-    cut: tuple[int, int, int]
+    division: tuple[int, int, int]
     batches: list[tuple[int, Tensor, Tensor, float]]
     versions: list[int]
 
     @classmethod
     def of(cls, batches: MicroBatches, device: torch.device) -> _Kept | None:
-        """``None`` where they would take too much memory."""
+        """Compute and keep them; ``None`` if they would take too much memory."""
         data = batches.data
         assert isinstance(data, Samples)
         bytes_each = torch.empty(0, dtype=batches.dtype).element_size()
         if data.streams or data.inputs.numel() * bytes_each > free_memory(device) // 4:
             return None
         found = list(batches)
-        return cls(batches.cut, found, [x._version for _, x, _, _ in found])
+        return cls(batches.division, found, [x._version for _, x, _, _ in found])
 
     @property
     def unchanged(self) -> bool:
-        """Whether nobody has written into them."""
+        """Whether the inputs have not been written to."""
         return self.versions == [x._version for _, x, _, _ in self.batches]
 
 
 def _all_classes(data: Samples | Batches) -> bool:
-    """Whether every sample has one class as its target, and none is to be ignored."""
+    """Whether the target of every sample is one class, and none is ignored."""
     if not isinstance(data, Samples) or data.targets.dim() != 1 or data.targets.is_floating_point():
         return False
     return int(data.targets.min()) >= 0
 
 
 def _stderr(first: float, second: float, n: int) -> float:
-    """The standard error of the mean of n numbers, from the sums of them and of their squares."""
+    """The standard error of the mean of n numbers, from their sum and the sum of their squares."""
     spread = second / n - (first / n) ** 2
-    # A comparison with not-a-number is false: a loss that is not finite has no error that is.
+    # A comparison with NaN is false: the standard error of a loss that is not finite is NaN.
     return 0.0 if spread < 0 else math.sqrt(spread / (n - 1)) if spread < math.inf else math.nan

@@ -1,4 +1,4 @@
-"""Things by name: models, data sets, algorithms, and the user's own as ``package.module:callable``."""
+"""Registries: models, data sets and algorithms by name, and the user's own as ``package.module:callable``."""
 
 from __future__ import annotations
 
@@ -13,18 +13,33 @@ T = TypeVar("T")
 
 
 def unknown_name(kind: str, name: str, known: list[str]) -> FedscapeError:
-    """The error for a name that is not known, with the nearest names that are."""
+    """The error for an unknown name, with the most similar known name.
+
+    Example:
+        >>> from landscape.registry import unknown_name
+        >>> print(unknown_name("model", "lenetfed", ["lenet_fed", "resnet"]))
+        unknown model 'lenetfed': did you mean 'lenet_fed'? known are lenet_fed, resnet
+    """
     near = difflib.get_close_matches(name, known, n=1)
     hint = f"did you mean '{near[0]}'? " if near else ""
     return FedscapeError(f"unknown {kind} '{name}': {hint}known are {', '.join(known)}")
 
 
 class Registry(Generic[T]):
-    """A table of named things of one kind.
+    """A table of named objects of one kind.
 
-    A name with a colon, ``package.module:callable``, is imported.  Names that come out of a file
-    (a checkpoint from a stranger) must be looked up with ``imports=False``: importing and calling
-    what a file names would run code of the file's choice.
+    A name with a colon, ``package.module:callable``, is imported.  Names that come from a file (a checkpoint of
+    unknown origin) must be looked up with ``imports=False``, because importing and calling what a file names would
+    let the file choose which code runs.
+
+    Example:
+        >>> from landscape.registry import Registry
+        >>> shapes = Registry("shape")
+        >>> @shapes.register("square")
+        ... def area(side):
+        ...     return side**2
+        >>> shapes.get("square")(3), list(shapes)
+        (9, ['square'])
     """
 
     def __init__(self, kind: str) -> None:
@@ -32,7 +47,7 @@ class Registry(Generic[T]):
         self._table: dict[str, T] = {}
 
     def register(self, name: str) -> Callable[[T], T]:
-        """Decorator: make the decorated thing known as ``name``."""
+        """Decorator: register the decorated object under ``name``."""
 
         def put(thing: T) -> T:
             self._table[name] = thing
@@ -44,11 +59,11 @@ class Registry(Generic[T]):
         return iter(self._table)
 
     def items(self) -> list[tuple[str, T]]:
-        """The pairs (name, thing), in order of registration."""
+        """The pairs (name, object), in order of registration."""
         return list(self._table.items())
 
     def get(self, name: str, *, imports: bool = True) -> T:
-        """The thing called ``name``.
+        """The object called ``name``.
 
         Raises:
             FedscapeError: the name is unknown, or has a colon and cannot (or may not) be imported.

@@ -1,4 +1,4 @@
-"""The loss of each sample alone, of losses that are means over a batch."""
+"""Losses of single samples, from a loss that is a mean over a batch."""
 
 from __future__ import annotations
 
@@ -23,32 +23,39 @@ _BY_ELEMENT: dict[type[nn.Module], Loss] = {
     nn.SoftMarginLoss: _F.soft_margin_loss,
     nn.PoissonNLLLoss: _F.poisson_nll_loss,
 }
-"""PyTorch's losses that are means over all numbers of the outputs, as modules and as functions."""
+"""PyTorch's losses that are means over all elements of the outputs, as modules and as functions."""
 _BY_CLASS: dict[type[nn.Module], Loss] = {nn.CrossEntropyLoss: _F.cross_entropy, nn.NLLLoss: _F.nll_loss}
-"""Those that are means over the targets: over samples, or over the pixels and the like of each."""
+"""PyTorch's losses that are means over the targets: over samples, or over the pixels of each sample."""
 
 
 def sample_losses(loss: Loss, outputs: Tensor, targets: Tensor) -> Tensor:
-    """The loss of each sample alone, [n], whose mean is the batch's loss.
+    """The loss of each sample, [n]; their mean is the loss of the batch.
 
-    All at once for PyTorch's own losses, as modules, functions or ``functools.partial`` of functions, unless they have
-    weights; any other is called for one sample after the other.
+    PyTorch's own losses without weights (modules, functions, ``functools.partial`` of functions) are computed for all
+    samples at once; any other loss is called for one sample after the other.
+
+    Example:
+        >>> import torch
+        >>> from landscape.sample_losses import sample_losses
+        >>> outputs, targets = torch.tensor([[1.0], [3.0]]), torch.zeros(2, 1)
+        >>> sample_losses(torch.nn.functional.mse_loss, outputs, targets)
+        tensor([1., 9.])
     """
     found = _unreduced(loss, outputs)
     if found is not None:
         each, by_class = found
         if by_class and not targets.is_floating_point():
             counted = (targets != _option(loss, "ignore_index", -100)).reshape(len(outputs), -1)
-            # 0/0 where none counts, as of that sample alone.
+            # 0/0 where every target is ignored, as the loss of that sample alone.
             return each(outputs, targets).reshape(len(outputs), -1).sum(dim=1) / counted.sum(dim=1)
-        if by_class or outputs.shape == targets.shape:  # other shapes would be broadcast over the samples
+        if by_class or outputs.shape == targets.shape:  # broadcasting would mix samples
             return each(outputs, targets).reshape(len(outputs), -1).mean(dim=1)
-    # No vmap: a loss may look at values, as to check its targets.
+    # Not with vmap: a loss may read values, for example to check its targets.
     return torch.stack([loss(outputs[i : i + 1], targets[i : i + 1]).detach() for i in range(len(outputs))])
 
 
 def _unreduced(loss: Loss, outputs: Tensor) -> tuple[Loss, bool] | None:
-    """One of PyTorch's losses with ``reduction="none"``, and whether it is a mean over targets; else ``None``."""
+    """The loss with ``reduction="none"`` and whether it is a mean over targets; ``None`` if it is not PyTorch's own."""
     if isinstance(loss, nn.Module):
         kind = type(loss)  # a subclass may compute anything
         if (kind not in _BY_ELEMENT and kind not in _BY_CLASS) or _option(loss, "reduction", "mean") != "mean":
@@ -70,5 +77,5 @@ def _unreduced(loss: Loss, outputs: Tensor) -> tuple[Loss, bool] | None:
 
 
 def _option(loss: Loss, name: str, default: Any) -> Any:
-    """A module's attribute, or what a ``functools.partial`` was given."""
+    """An option of a loss: an attribute of a module, or a keyword of a ``functools.partial``."""
     return loss.keywords.get(name, default) if isinstance(loss, partial) else getattr(loss, name, default)

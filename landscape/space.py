@@ -18,7 +18,7 @@ _NORMALISATIONS = (_NormBase, nn.GroupNorm, nn.LayerNorm)
 
 @dataclass(frozen=True)
 class Entry:
-    """One parameter tensor's place: ``w[start:stop].view(shape)``.
+    """The coordinates of one parameter tensor: ``w[start:stop].view(shape)``.
 
     ``kind`` is ``weight`` (matrices, filters, embeddings), ``bias``, or ``scale`` (the multiplicative
     parameter of a normalisation layer, and any other vector that is not a bias).
@@ -45,8 +45,21 @@ def _kind(name: str, parameter: Tensor, owner: nn.Module) -> Kind:
 class ParameterSpace:
     """The trainable parameters of a module as coordinates of R^d, in ``named_parameters()`` order.
 
-    Tied parameters are one block; parameters with ``requires_grad=False`` are constants of the model
-    and no coordinates.
+    Tied parameters are one block; parameters with ``requires_grad=False`` are constants of the model, not coordinates.
+
+    Example:
+        >>> import torch
+        >>> from landscape import ParameterSpace
+        >>> net = torch.nn.Linear(2, 1)
+        >>> space = ParameterSpace.of(net)
+        >>> space
+        ParameterSpace(3 parameters in 2 tensors)
+        >>> space.unflatten(torch.tensor([1.0, 2.0, 3.0]))
+        {'weight': tensor([[1., 2.]]), 'bias': tensor([3.])}
+        >>> space.flatten({"weight": torch.zeros(1, 2), "bias": torch.ones(1)})
+        tensor([0., 0., 1.])
+        >>> space.mask("bias")
+        tensor([False, False,  True])
     """
 
     def __init__(self, entries: Iterable[Entry]) -> None:
@@ -60,7 +73,7 @@ class ParameterSpace:
         """The space of a module's trainable parameters.
 
         Raises:
-            FedscapeError: the module has none.
+            FedscapeError: the module has no trainable parameters.
         """
         entries, start = [], 0
         for name, parameter in module.named_parameters():
@@ -105,7 +118,7 @@ class ParameterSpace:
         }
 
     def check(self, w: Tensor) -> None:
-        """Refuse a vector that is not of this space.
+        """Refuse a vector that is not in this space.
 
         Raises:
             FedscapeError: its last dimension is not d.
@@ -124,7 +137,7 @@ class ParameterSpace:
         return slices
 
     def filters(self, w: Tensor) -> Iterator[tuple[Entry, Tensor]]:
-        """Per weight tensor its filters as rows of a view ``[filters, size]`` of ``w`` ([d]).
+        """For each weight tensor, its filters as rows of a view ``[filters, size]`` of ``w`` ([d]).
 
         A filter is a slice of the tensor along its first axis: an output channel of a convolution, an
         output unit of a dense layer (Li et al., NeurIPS 2018, section 4).
@@ -134,7 +147,10 @@ class ParameterSpace:
                 yield entry, w[entry.start : entry.stop].view(entry.shape[0], -1)
 
     def mask(self, *kinds: Kind, device: torch.device | str = "cpu") -> Tensor:
-        """A boolean vector ``[d]``: which coordinates belong to parameters of these kinds (kept, do not write)."""
+        """A boolean vector ``[d]``: which coordinates belong to parameters of these kinds.
+
+        The mask is cached: do not write to it.
+        """
         key = kinds, torch.device(device)
         if key not in self._masks:
             chosen = torch.tensor([entry.kind in kinds for entry in self.entries])

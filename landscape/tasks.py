@@ -1,4 +1,4 @@
-"""What a model tells: the class of each sample, or of each pixel; the loss and the scores that go with it."""
+"""Tasks: classification of samples, segmentation of images; their losses and scores."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ Task = Literal["classification", "segmentation"]
 Loss = Callable[[Tensor, Tensor], Tensor]
 """(outputs, targets) -> scalar mean over the batch."""
 IGNORED = 255
-"""The target of a pixel without a label, which counts in no loss and no score."""
+"""The target of a pixel without a label; such pixels are left out of the loss and the scores."""
 
 
 def pixel_cross_entropy(outputs: Tensor, targets: Tensor) -> Tensor:
-    """The mean over images of each one's mean cross-entropy over its labelled pixels.
+    """The mean over images of the mean cross-entropy over the labelled pixels of an image.
 
-    An image is the sample, so that the loss of a data set is the mean over samples whatever the micro-batches, the
-    ranks and the clients are; FedAvg's weights, by samples, then make the federation's objective the loss of all data.
-    Images count alike however many of their pixels are labelled (one without any as 0), which is all that differs from
-    a mean over the labelled pixels of a batch, such as PyTorch's with ``ignore_index``.
+    An image is one sample, so the loss of a data set is a mean over samples, whatever the micro-batches, ranks and
+    clients are; with FedAvg's weights, by samples, the federation's objective is the loss of all data.  All images have
+    the same weight, however many of their pixels are labelled (an image without labels has loss 0).  This is the only
+    difference from a mean over the labelled pixels of a batch, such as PyTorch's with ``ignore_index``.
 
     Args:
         outputs: logits [n, classes, H, W].
@@ -59,11 +59,22 @@ def loss_of(task: str) -> Loss:
 
 
 def confusion(outputs: Tensor, targets: Tensor) -> Tensor:
-    """How many labelled pixels of each class (rows) were taken for each (columns), [classes, classes] of int64.
+    """The confusion matrix of labelled pixels: true class by row, predicted class by column, int64 [classes, classes].
 
     Args:
         outputs: logits [n, classes, H, W].
         targets: [n, H, W].
+
+    Example:
+        >>> import torch
+        >>> from landscape.tasks import IGNORED, confusion, mean_iou, pixel_accuracy
+        >>> logits = torch.tensor([[[[0.0, 2.0, 0.0]], [[1.0, 1.0, 1.0]]]])
+        >>> table = confusion(logits, torch.tensor([[[1, 1, IGNORED]]]))
+        >>> table
+        tensor([[0, 0],
+                [1, 1]])
+        >>> pixel_accuracy(table), mean_iou(table)
+        (0.5, 0.5)
     """
     classes, labelled = outputs.shape[1], targets != IGNORED
     pairs = classes * targets[labelled].long() + outputs.argmax(1)[labelled]
@@ -71,12 +82,12 @@ def confusion(outputs: Tensor, targets: Tensor) -> Tensor:
 
 
 def pixel_accuracy(confusion: Tensor) -> float:
-    """The share of the labelled pixels that were taken for what they are; not a number where none is labelled."""
+    """The fraction of labelled pixels with the right prediction; NaN where no pixel is labelled."""
     return (confusion.diagonal().sum() / confusion.sum()).item()
 
 
 def mean_iou(confusion: Tensor) -> float:
-    """mIoU: intersection over union of a class's pixels and those taken for it, mean over the classes that occur."""
+    """mIoU: intersection over union of true and predicted pixels of a class, mean over the classes that occur."""
     there = confusion.sum(1)
     overlap = confusion.diagonal()
     union = there + confusion.sum(0) - overlap

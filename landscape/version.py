@@ -1,4 +1,4 @@
-"""The distribution's version, and those of what a result depends on."""
+"""The version of this package, and of the packages that results depend on."""
 
 import platform
 

@@ -13,8 +13,8 @@ import torch
 from landscape import Dataset, FedscapeError, Samples
 from landscape.data.corruptions import CORRUPTIONS, SMALLEST, corrupt, generated
 from landscape.data.formats.corrupted import CLEAN, corrupted_samples
+from landscape.data.samples import random_subset
 from landscape.data.sources import SOURCES, source_folder
-from landscape.landscape import random_subset
 
 _PUBLISHED = {clean: name for name, clean in CLEAN.items()}
 

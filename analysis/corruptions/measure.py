@@ -17,7 +17,7 @@ from landscape import Checkpoint, Dataset, FedscapeError, Landscape
 from landscape.checkpoints.foreign import opened
 from landscape.checkpoints.names import distinct_labels
 from landscape.data.corruptions import CORRUPTIONS, SEVERITIES
-from landscape.landscape import random_subset
+from landscape.data.samples import random_subset
 from landscape.storage.files import append_line
 from landscape.terminal.progress import Progress
 from landscape.version import versions

@@ -16,7 +16,7 @@ from analysis.hessian.spectrum.operators import Hessian
 from landscape import Checkpoint, FedscapeError, Landscape
 from landscape.activations import MAN
 from landscape.checkpoints.foreign import open_checkpoint
-from landscape.landscape import random_subset
+from landscape.data.samples import random_subset
 from landscape.terminal.table import Table
 
 if TYPE_CHECKING:

@@ -120,9 +120,9 @@ def activation_norms(landscape: Landscape, w: Tensor | None = None) -> Activatio
     """
     outputs: dict[str, float] = {}
     inputs: dict[str, float] = {}
-    batches, module = landscape._batches, landscape._flat.module
-    with landscape._at(w), torch.no_grad():
-        for _, x, _, share in batches.data.portion(landscape.batch_size, landscape.dtype, rank=0, world=1):
+    batches = landscape.micro_batches
+    with landscape.at(w) as module, torch.no_grad():
+        for _, x, _, share in batches.of_all_ranks():
             with Recorder(module, _mean_square, _square) as seen:
                 batches.outputs(module, x)
             for name, value in seen.outputs.items():
@@ -205,8 +205,8 @@ def norm_product(landscape: Landscape, w: Tensor | None = None) -> NormProduct:
     """
     layers: list[str] = []
     norms: list[tuple[float, float]] = []
-    with landscape._at(w):
-        for name, layer in weight_layers(landscape._flat.module).items():
+    with landscape.at(w) as module:
+        for name, layer in weight_layers(module).items():
             for matrix in weight_matrices(layer):
                 rows = matrix.detach().double().flatten(1)
                 if not rows.isfinite().all() or not rows.any():

@@ -7,7 +7,6 @@ here its eigenpairs get residuals, by our own products, and its trace the standa
 
 from __future__ import annotations
 
-import copy
 import importlib
 import time
 import warnings
@@ -413,7 +412,7 @@ class _PyHessian:
 
     def __enter__(self) -> _PyHessian:
         landscape = self._landscape
-        module = _plain_module(landscape)
+        module = landscape.model()
         _refuse_unused(module, landscape)
         self.hessian = self.source.hessian(
             module, landscape.loss, dataloader=_Loader(landscape), cuda=landscape.device.type == "cuda"
@@ -469,16 +468,6 @@ class _Loader:
     def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
         for inputs, targets, _ in self._landscape.data.batches(self._landscape.batch_size, self._landscape.dtype):
             yield inputs, targets
-
-
-def _plain_module(landscape: Landscape) -> nn.Module:
-    """A copy of the landscape's model, at its own point, with parameters of its own."""
-    module = copy.deepcopy(landscape._flat.module)
-    parameters = dict(module.named_parameters())
-    with torch.no_grad():
-        for name, value in landscape.space.unflatten(landscape.weights).items():
-            parameters[name].copy_(value)
-    return module
 
 
 def _refuse_unused(module: nn.Module, landscape: Landscape) -> None:

@@ -1,7 +1,7 @@
 """Convolutions with a backward that is cheap to differentiate.
 
-PyTorch makes the weight's part of a convolution's double backward from another convolution, with batch and
-channels exchanged, which misses the fast kernels; here each part is the kernel that training uses.
+In PyTorch, the weight's part of a convolution's double backward is another convolution, with batch and channels
+exchanged, for which there is no fast kernel; here each part uses a kernel of training.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def _convolve(x: Tensor, weight: Tensor, bias: Tensor | None, layout: _Layout) -
 
 
 def _pull(g: Tensor, x: Tensor, weight: Tensor, layout: _Layout, wanted: tuple[bool, bool, bool]) -> list[Tensor]:
-    """The gradients of ⟨g, x ∗ W + b⟩ by x, W and b; an empty tensor or ``None`` for one not wanted."""
+    """The gradients of ⟨g, x ∗ W + b⟩ by x, W and b; an empty tensor or ``None`` for one that is not wanted."""
     stride, padding, dilation, groups = layout
     return torch.ops.aten.convolution_backward(
         g, x, weight, [weight.shape[0]], stride, padding, dilation, False, [0], groups, wanted

@@ -9,19 +9,27 @@ import torch
 from torch import Tensor, nn
 
 from landscape.autograd.groupnorm import SafeGroupNorm
-from landscape.autograd.memory_format import TakesChannelsLast
+from landscape.autograd.memory_format import ChannelsLastFallback
 from landscape.errors import FedscapeError
 from landscape.space import ParameterSpace
 
 
 class FlatModule:
-    """A private copy of a module that reads its trainable parameters from one vector ``buffer`` ([d]).
+    """A private copy of a module whose trainable parameters are views of one vector ``buffer`` ([d]).
 
-    Flat arithmetic at a plain module's speed: no functional call, no copy per parameter.  The module
-    handed in is never touched.
+    Arithmetic on flat vectors is as fast as a plain module: no functional call, no copy per parameter.  The module
+    handed in is never changed.
 
     Raises:
         FedscapeError: the module cannot be copied.
+
+    Example:
+        >>> import torch
+        >>> from landscape.autograd.flat import FlatModule
+        >>> flat = FlatModule(torch.nn.Linear(2, 1), torch.device("cpu"), torch.float32)
+        >>> flat.load(torch.tensor([1.0, 2.0, 3.0]))
+        >>> flat.gradient(flat.module(torch.tensor([[10.0, 20.0]])).sum())
+        tensor([10., 20.,  1.])
     """
 
     def __init__(self, module: nn.Module, device: torch.device, dtype: torch.dtype) -> None:
@@ -29,8 +37,8 @@ class FlatModule:
         for layer in self.module.modules():
             if type(layer) is nn.GroupNorm:
                 layer.__class__ = SafeGroupNorm
-        if not any(isinstance(hook, TakesChannelsLast) for hook in self.module._forward_pre_hooks.values()):
-            self.module.register_forward_pre_hook(TakesChannelsLast())
+        if not any(isinstance(hook, ChannelsLastFallback) for hook in self.module._forward_pre_hooks.values()):
+            self.module.register_forward_pre_hook(ChannelsLastFallback())
         self.space = ParameterSpace.of(self.module)
         named = dict(self.module.named_parameters())
         self.buffer = self.space.flatten(named)
@@ -48,8 +56,15 @@ class FlatModule:
         self._bind()  # a pickle has each tensor by itself: the module would stay where it was
 
     @property
+    def names(self) -> dict[str, str]:
+        """Every name of a trainable parameter -> its first name, that of its entry; a tied parameter has several."""
+        first = {id(parameter): e.name for parameter, e in zip(self._parameters, self.space.entries, strict=True)}
+        every = {name: first.get(id(tensor)) for name, tensor in self.module.named_parameters(remove_duplicate=False)}
+        return {name: own for name, own in every.items() if own is not None}
+
+    @property
     def device(self) -> torch.device:
-        """Where the parameters live."""
+        """The device of the parameters."""
         return self.buffer.device
 
     @property
@@ -58,22 +73,39 @@ class FlatModule:
         return self.buffer.dtype
 
     def load(self, w: Tensor) -> None:
-        """Move the module to the point ``w`` ([d]).
+        """Set the parameters to the point ``w`` ([d]).
 
         Raises:
-            FedscapeError: it has another shape.
+            FedscapeError: ``w`` has another shape.
         """
-        if w.shape != self.buffer.shape:
-            raise FedscapeError(f"a point is one vector of {self.space.dimension} parameters, not {tuple(w.shape)}")
+        self._check_point(w)
         with torch.no_grad():
             self.buffer.copy_(w)
+
+    def copy(self, w: Tensor) -> nn.Module:
+        """A copy of the module at the point ``w`` ([d]); the parameters of this one stay.
+
+        Raises:
+            FedscapeError: ``w`` has another shape.
+        """
+        self._check_point(w)
+        other = copy.deepcopy(self.module)
+        named = dict(other.named_parameters())
+        with torch.no_grad():
+            for name, value in self.space.unflatten(w).items():
+                named[name].copy_(value)
+        return other
+
+    def _check_point(self, w: Tensor) -> None:
+        if w.shape != self.buffer.shape:
+            raise FedscapeError(f"a point is one vector of {self.space.dimension} parameters, not {tuple(w.shape)}")
 
     def gradients(
         self, outputs: Tensor, weights: Tensor | None = None, *, create_graph: bool = False, keep: bool = False
     ) -> list[Tensor]:
         """The gradient of ⟨outputs, weights⟩ (of a scalar, without weights) by each parameter tensor.
 
-        Zeros where it does not depend on one; the graph lives on where ``keep`` is true.
+        Zeros for a parameter that the outputs do not depend on.  The graph is kept if ``keep`` is true.
         """
         if not outputs.requires_grad:
             return [torch.zeros_like(p) for p in self._parameters]
@@ -90,7 +122,7 @@ class FlatModule:
         )
 
     def pushed(self, pulled: list[Tensor], dummy: Tensor, v: Tensor) -> Tensor:
-        """J v, from ``pulled`` = Jᵀ dummy made with ``create_graph``: the derivative of ⟨pulled, v⟩ by ``dummy``."""
+        """J v, from ``pulled`` = Jᵀ dummy computed with ``create_graph``: the gradient of ⟨pulled, v⟩ by ``dummy``."""
         parts = [p.view(e.shape) for p, e in zip(v.split(self.space.sizes), self.space.entries, strict=True)]
         live = [i for i, p in enumerate(pulled) if p.requires_grad]
         if not live:
@@ -106,17 +138,17 @@ class FlatModule:
         return image
 
     def gradient(self, loss: Tensor) -> Tensor:
-        """The gradient of a scalar as a fresh vector ``[d]``."""
+        """The gradient of a scalar as a new vector ``[d]``."""
         return join(self.gradients(loss))
 
     def products(self, gradients: list[Tensor], v: Tensor, *, keep: bool = False) -> Tensor:
-        """H v for each row of ``v`` ([k, d]) -> ``[k, d]``, from gradients made with ``create_graph``.
+        """H v for each row of ``v`` ([k, d]) -> ``[k, d]``, from gradients computed with ``create_graph``.
 
-        Reverse over reverse: differentiate the gradient, which is right on every layer that has a double
-        backward (forward-over-reverse compositions are silently wrong on some normalisation layers).  The
-        rows share the gradients' graph, which lives on where ``keep`` is true.
+        Reverse over reverse: the gradient is differentiated, which is right for every layer with a double backward
+        (forward over reverse is wrong, without an error, for some normalisation layers).  The rows share the graph of
+        the gradients, which is kept if ``keep`` is true.
         """
-        # A gradient without a graph is constant: it adds nothing to H v.
+        # A gradient without a graph is constant and adds nothing to H v.
         live = [i for i, g in enumerate(gradients) if g.requires_grad]
         if not live or not len(v):
             return torch.zeros_like(v)

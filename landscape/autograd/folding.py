@@ -1,11 +1,11 @@
-"""BatchNorm in evaluation mode folded into the layer before it: the same function with fewer passes over activations.
+"""Fold BatchNorm in evaluation mode into the layer before it: the same function, fewer passes over activations.
 
-With running statistics μ, σ² BatchNorm is affine, so that behind a linear map it is part of the map:
+With running statistics μ, σ² BatchNorm is affine, so after a linear map both are one linear map:
 
     γ (W x + b − μ)/√(σ² + ε) + β  =  (s W) x + (s (b − μ) + β),   s = γ/√(σ² + ε),
 
-exact but for rounding.  It is done where the outputs of a convolution or a dense layer go into one BatchNorm and
-nowhere else, which a trace of the module tells.
+exact up to rounding.  It is done where a trace of the module shows that the outputs of a convolution or a dense layer
+are used by one BatchNorm and nothing else.
 """
 
 from __future__ import annotations
@@ -16,25 +16,25 @@ from typing import Any
 import torch
 from torch import Tensor, fx, nn
 
-from landscape.autograd.memory_format import TakesChannelsLast
+from landscape.autograd.memory_format import ChannelsLastFallback
 
 _LINEAR = (nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.Linear)
 _AGREE = 1e-3
-"""Far above the rounding of deep nets in float32."""
+"""A relative difference far above the rounding of deep networks in float32."""
 _NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
 
 
 class Folded(nn.Module):
-    """A linear layer with the BatchNorm behind it; both stay who they are, and are read by :meth:`refresh`."""
+    """A linear layer and the BatchNorm after it as one layer; both stay unchanged and are read by :meth:`refresh`."""
 
     def __init__(self, linear: nn.Module, norm: nn.Module) -> None:
         super().__init__()
-        # In a list, so that they are no parameters of this module's.
+        # In a list, so that their parameters are not registered as this module's.
         self._parts: list[Any] = [linear, norm]
         self._weight = self._bias = torch.empty(0)
 
     def refresh(self) -> None:
-        """Take weights and statistics as they are now."""
+        """Read the present weights and statistics."""
         linear, norm = self._parts
         scale = torch.rsqrt(norm.running_var + norm.eps)
         if norm.weight is not None:
@@ -46,46 +46,55 @@ class Folded(nn.Module):
         self._bias = shift * scale if norm.bias is None else torch.addcmul(norm.bias, shift, scale)
 
     def forward(self, x: Tensor) -> Tensor:
-        """What the two layers give."""
+        """The output of the two layers."""
         linear, norm = self._parts
         if not isinstance(linear, nn.Linear):
             return linear._conv_forward(x, self._weight, self._bias)
         if x.dim() == 2:
             return nn.functional.linear(x, self._weight, self._bias)
-        return norm(linear(x))  # the last axis is the dense layer's, the second BatchNorm's
+        return norm(linear(x))  # the dense layer acts on the last axis, BatchNorm on the second
 
 
 @dataclass(frozen=True)
 class Folding:
-    """A module without the BatchNorm layers that could be folded, sharing all other layers with the original."""
+    """A module without the folded BatchNorm layers; it shares all other layers with the original."""
 
     module: nn.Module
     layers: tuple[Folded, ...]
 
     def refresh(self) -> None:
-        """Take the original's weights and statistics as they are now."""
+        """Read the present weights and statistics of the original."""
         for layer in self.layers:
             layer.refresh()
 
 
 class _Tracer(fx.Tracer):
     def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
-        # Layers of our own and of users' without parts are taken as they are: their code may look at shapes.
+        # A layer without sub-modules is not traced, because its code may depend on shapes.
         return super().is_leaf_module(m, module_qualified_name) or not any(m.children())
 
 
 def fold_batchnorm(module: nn.Module, example: Tensor) -> Folding | None:
-    """The module with BatchNorm folded; ``None`` where nothing can be, or a trace does not tell what the module does.
+    """The module with BatchNorm folded; ``None`` if nothing can be folded or the module cannot be traced.
 
     Args:
-        module: in evaluation mode; it stays as it is.
-        example: inputs, on which both must give the same outputs up to rounding.
+        module: in evaluation mode; not changed.
+        example: inputs for which both must give the same outputs up to rounding.
+
+    Example:
+        >>> import torch
+        >>> from landscape.autograd.folding import fold_batchnorm
+        >>> net = torch.nn.Sequential(torch.nn.Linear(2, 3), torch.nn.BatchNorm1d(3)).eval()
+        >>> folding = fold_batchnorm(net, torch.ones(4, 2))
+        >>> folding.refresh()
+        >>> len(folding.layers), torch.allclose(folding.module(torch.eye(2)), net(torch.eye(2)))
+        (1, True)
     """
     if not any(type(layer) in _NORMS for layer in module.modules()) or _hooked(module):
         return None
     try:
         graph = _Tracer().trace(module)
-    except Exception:  # code of the user's, which may do with a tracer's proxies what it likes
+    except Exception:  # the user's code may do anything with the proxies of a trace
         return None
     named: dict[str, nn.Module] = dict(module.named_modules())
     folded: dict[str, Folded] = {}
@@ -107,29 +116,29 @@ def fold_batchnorm(module: nn.Module, example: Tensor) -> Folding | None:
     if not folded:
         return None
     fused = fx.GraphModule({**named, **folded}, graph).eval()
-    fused.register_forward_pre_hook(TakesChannelsLast())
+    fused.register_forward_pre_hook(ChannelsLastFallback())
     folding = Folding(fused, tuple(folded.values()))
     return folding if _agree(module, folding, example) else None
 
 
 @torch.no_grad()
 def _agree(module: nn.Module, folding: Folding, example: Tensor) -> bool:
-    """A trace follows one way through code that has several: then the outputs differ, as a rule by much."""
+    """Whether both give the same outputs: a trace follows only one branch of the code, so they may differ."""
     folding.refresh()
     wanted, found = module(example.clone()), folding.module(example.clone())
     if not (isinstance(wanted, Tensor) and isinstance(found, Tensor) and wanted.shape == found.shape):
         return False
     scale = wanted.abs().max() if wanted.numel() else 0.0
-    # Where the point itself gives nothing finite, nothing can be told.
+    # Outputs that are not finite cannot be compared, so they do not agree.
     return bool(((wanted - found).abs() <= _AGREE * scale).all())
 
 
 def _fits(linear: Any, norm: Any) -> bool:
-    """Whether the layer's outputs are the channels that BatchNorm has statistics of."""
+    """Whether the layer's outputs are the channels that BatchNorm normalises."""
     kinds = isinstance(norm, nn.BatchNorm1d) or not isinstance(linear, nn.Linear)
     return kinds and norm.running_mean is not None and linear.weight.shape[0] == norm.num_features
 
 
 def _hooked(module: nn.Module) -> bool:
-    """Whether a part would call a hook of somebody's, which must see what it saw."""
+    """Whether a sub-module has hooks, which must be called as before."""
     return any(part._forward_hooks or (part._forward_pre_hooks and part is not module) for part in module.modules())

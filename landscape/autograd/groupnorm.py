@@ -1,8 +1,7 @@
 """GroupNorm with a backward that is cheap to differentiate.
 
-PyTorch spells GroupNorm's double backward out in some forty passes over the activations; written by hand
-it takes thirteen.  Federated models are full of GroupNorm, and a Hessian-vector product is a double
-backward.
+PyTorch's double backward of GroupNorm takes about forty passes over the activations; this one takes thirteen.
+GroupNorm is common in federated models, and a Hessian-vector product is a double backward.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ class _Forward(torch.autograd.Function):
 
 
 class _Backward(torch.autograd.Function):
-    """(g, x, γ) -> (∂x, ∂γ, ∂β); mean and rstd are those of x, and are differentiated as such."""
+    """(g, x, γ) -> (∂x, ∂γ, ∂β); mean and rstd are functions of x and differentiated as such."""
 
     @staticmethod
     def forward(
@@ -59,7 +58,7 @@ class _Backward(torch.autograd.Function):
             ∂φ/∂γ = Σ g r (v − v̄ − x̂ d)
             ∂φ/∂x = r (q − q̄ − x̂ mean(q x̂)) − K r² x̂ / m
 
-        All are linear in v, g and x with one coefficient a sample and channel.
+        All are linear in v, g and x, with one coefficient per sample and channel.
         """
         g, x, weight, mean, rstd = ctx.saved_tensors
         n, c = x.shape[:2]
@@ -91,7 +90,7 @@ class _Backward(torch.autograd.Function):
 
 
 def _combine(terms: list[tuple[Tensor, Tensor]], constant: Tensor) -> Tensor:
-    """Σ tensor · coefficient + constant, with one coefficient a sample and channel."""
+    """Σ tensor · coefficient + constant, with one coefficient per sample and channel."""
     first = terms[0][0]
     n, c = first.shape[:2]
 
@@ -107,10 +106,10 @@ def _combine(terms: list[tuple[Tensor, Tensor]], constant: Tensor) -> Tensor:
 
 
 class SafeGroupNorm(nn.GroupNorm):
-    """``nn.GroupNorm`` past a crash of PyTorch's (2.13).
+    """``nn.GroupNorm`` that avoids a crash of PyTorch (2.13).
 
-    On the CPU its backward ends the process where a channels-last input needs no gradient, such as images
-    themselves or what frozen layers give.
+    On the CPU the backward of ``nn.GroupNorm`` ends the process if a channels-last input needs no gradient, such as
+    images or the outputs of frozen layers.
     """
 
     def forward(self, x: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""Images in the layout that CPU kernels are fastest in, where a model takes it."""
+"""The channels-last memory format, with which CPU kernels are faster, for models that accept it."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from torch import Tensor, nn
 
 
 def is_channels_last(x: Tensor) -> bool:
-    """Whether images [n, channels, height, width] lie with their channels last, and only so."""
+    """Whether images [n, channels, height, width] are in the channels-last memory format, and not contiguous."""
     return x.dim() == 4 and x.is_contiguous(memory_format=torch.channels_last) and not x.is_contiguous()
 
 
-class TakesChannelsLast:
-    """A forward pre-hook that makes images contiguous for a model that fails on others.
+class ChannelsLastFallback:
+    """A forward pre-hook that makes images contiguous for a model that fails on channels-last images.
 
-    ``x.view(len(x), -1)`` behind a convolution is common in users' models, and an error where the channels lie last.
+    ``x.view(len(x), -1)`` after a convolution is common in users' models, and an error in the channels-last format.
     A copy of the model is tried once, on one image.
     """
 
@@ -43,7 +43,7 @@ def _runs(module: nn.Module, *args: Any) -> bool:
 
 
 def _plain_copy(module: nn.Module) -> nn.Module:
-    """A copy without hooks, which may hold what cannot be copied."""
+    """A copy without hooks, because hooks may hold objects that cannot be copied."""
     hooks = [(part, part._forward_pre_hooks, part._forward_hooks) for part in module.modules()]
     try:
         for part, _before, _after in hooks:

@@ -1,4 +1,4 @@
-"""Whether a loss is what a landscape takes it for: a function of the parameters, and the mean over samples."""
+"""Preconditions of a landscape: the loss is a function of the parameters, and the mean over samples."""
 
 from __future__ import annotations
 
@@ -9,53 +9,57 @@ import torch
 from torch import Tensor
 
 from landscape.autograd.flat import FlatModule
-from landscape.data.samples import Batches, MicroBatches, Samples, tensors
+from landscape.data.batches import Batches, tensors
+from landscape.data.micro_batches import MicroBatches
+from landscape.data.samples import Samples
 from landscape.errors import FedscapeError
 from landscape.tasks import Loss
 
 SAMPLES = 32
-"""As many are looked at, at most."""
+"""The largest number of samples that are checked."""
 _TOLERANCE = 1e-3
-"""What two computations of the same may differ by, relative to the largest number in them: far above rounding, as the
-outputs compared are of batches of one shape and the losses of the same outputs."""
+"""The largest difference between two equal computations, relative to the largest number in them.  It is far above
+rounding: outputs of batches of one shape, and losses of the same outputs, are compared."""
 
 
 def require_function(flat: FlatModule, loss: Loss, batches: MicroBatches, *, each: bool = False) -> None:
-    """The module must give the same outputs twice, and of a sample the same in whichever company.
+    """Check that the outputs are the same each time, and those of a sample the same whatever samples are in its batch.
 
-    Looked at once for the micro-batches, on copies; nothing is said to other ranks, which look at the same samples.
-    The company does not matter where all samples are one micro-batch, nor in :class:`Batches`, each of which counts
-    as a whole: the first is run twice.
+    The check is done once for the micro-batches, on copies, and without communication: all ranks check the same
+    samples.  Other samples in the batch do not matter where all samples are in one micro-batch, nor in
+    :class:`Batches`, where each batch counts as a whole: the first one is run twice.
 
     Args:
         flat: the module, at any point.
-        loss: of its outputs.
+        loss: (outputs, targets) -> mean over the batch.
         batches: the data.
-        each: whether single samples are needed even of one micro-batch.
+        each: whether the outputs of single samples are needed even of one micro-batch.
 
     Raises:
-        FedscapeError: it draws random numbers, changes its state or its parameters, or mixes samples; the loss
-            is no mean (:func:`require_mean`).
+        FedscapeError: the module draws random numbers, changes its state or its parameters, or mixes samples; the loss
+            is not a mean (:func:`require_mean`).
     """
     require_mean(flat, loss, batches, each=each)
     divided = _divided(batches, each)
-    if ("function", divided) in batches.sound:
+    if ("function", divided) in batches.checked:
         return
-    with suppress(torch.OutOfMemoryError):  # what is asked may take fewer samples at once
+    with suppress(torch.OutOfMemoryError):  # the computation itself may take fewer samples at once
         private = FlatModule(flat.module, flat.device, flat.dtype)
         outputs = _repeatable_outputs(private, flat, loss, batches, divided)
         if divided:
             _require_samples_apart(private, batches, outputs)
-        batches.sound.add(("function", divided))
+        batches.checked.add(("function", divided))
 
 
 def require_mean(flat: FlatModule, loss: Loss, batches: MicroBatches, *, each: bool = False) -> None:
-    """The loss of a batch must be the mean of its parts' losses, weighted by their sizes: arguments as above.
+    """Check that the loss of a batch is the mean of its parts' losses, weighted by their sizes.
+
+    The arguments are those of :func:`require_function`.
 
     Raises:
-        FedscapeError: it is a sum, or has weights or ignored targets.
+        FedscapeError: the loss is a sum, or has weights or ignored targets.
     """
-    if "mean" in batches.sound or not _divided(batches, each):
+    if "mean" in batches.checked or not _divided(batches, each):
         return
     with suppress(torch.OutOfMemoryError):
         private = FlatModule(flat.module, flat.device, flat.dtype)
@@ -63,7 +67,7 @@ def require_mean(flat: FlatModule, loss: Loss, batches: MicroBatches, *, each: b
         outputs = batches.outputs(private.module, x)
         if isinstance(outputs, Tensor) and _rowwise(private, batches, [outputs], len(y)):
             _require_mean_of(loss, outputs, y)
-        batches.sound.add("mean")
+        batches.checked.add("mean")
 
 
 def _require_mean_of(loss: Loss, outputs: Tensor, y: Tensor) -> None:
@@ -73,7 +77,7 @@ def _require_mean_of(loss: Loss, outputs: Tensor, y: Tensor) -> None:
     if whole.numel() != 1:
         raise FedscapeError(f"the loss has the shape {tuple(whole.shape)}: it must be a scalar, the batch's mean")
     rounding = torch.finfo(whole.dtype).eps
-    # Losses with a sign may cancel: what is left is known to the rounding of the outputs.
+    # Positive and negative losses may cancel: the sum is known up to the rounding of the outputs.
     allowed = max(_TOLERANCE, 4 * rounding) * _largest(torch.stack([whole, low, high]))
     allowed += 16 * rounding * _largest(outputs)
     if not whole.isfinite() or (whole - share * low - (1 - share) * high).abs() <= allowed:
@@ -92,16 +96,19 @@ def _divided(batches: MicroBatches, each: bool) -> bool:
 
 
 def _taken(batches: MicroBatches, some: bool) -> tuple[Any, Any]:
-    """A few samples (all unless ``some``), or the first of arbitrary batches; anew, for models that work in place."""
+    """A few samples (all unless ``some``), or the first of arbitrary batches.
+
+    They are taken again for each use, because a model may change its inputs in place.
+    """
     data = batches.data
     if isinstance(data, Batches):
         _, batch, _, _ = next(data.portion(1, batches.dtype, 0, 1))
         return batch, None
     if not some:
         return data.batch(slice(None), batches.dtype)
-    # Evenly from all classes, with the first and the last one: those are ignored, if any.
+    # Evenly from all classes, the first and the last included: an ignored class is usually one of these.
     order = data.targets.argsort() if data.targets.dim() == 1 else torch.arange(len(data), device=data.device)
-    count = min(len(data), SAMPLES, max(batches.size, 4))  # where micro-batches are small, memory is
+    count = min(len(data), SAMPLES, max(batches.size, 4))  # micro-batches are small where memory is
     return data.batch(order[torch.arange(count, device=data.device) * (len(data) - 1) // (count - 1)], batches.dtype)
 
 
@@ -132,7 +139,7 @@ def _repeatable_outputs(
 
 
 def _seen(private: FlatModule, loss: Loss, batches: MicroBatches, x: Any, y: Any) -> list[Tensor]:
-    """The outputs, and the loss after them."""
+    """The outputs, followed by the loss."""
     outputs = batches.outputs(private.module, x)
     return [*_numbers(outputs), loss(outputs, y).detach()]
 
@@ -140,7 +147,7 @@ def _seen(private: FlatModule, loss: Loss, batches: MicroBatches, x: Any, y: Any
 def _require_samples_apart(private: FlatModule, batches: MicroBatches, outputs: list[Tensor]) -> None:
     x, _ = _taken(batches, True)
     n, half = len(x), len(x) // 2
-    # The second half stays where it is, in a batch of the same shape: what is computed is the same to the last bit.
+    # The second half stays at its place in a batch of the same shape, so its outputs are the same to the last bit.
     others = _outputs(private, batches, torch.cat([x[n - half :], x[half:]]))
     rows = _rowwise(private, batches, outputs, n)
     if not _same([outputs[i][half:] for i in rows], [others[i][half:] for i in rows]):
@@ -152,7 +159,7 @@ def _require_samples_apart(private: FlatModule, batches: MicroBatches, outputs: 
 
 
 def _rowwise(private: FlatModule, batches: MicroBatches, outputs: list[Tensor], n: int) -> list[int]:
-    """Which outputs of n samples have a row for each: those that are as long as the batch, as in a shorter one."""
+    """Which outputs have one row per sample: their length is that of the batch, here n, and so for a shorter batch."""
     x, _ = _taken(batches, True)
     part = _part(n)
     fewer = _outputs(private, batches, x[:part])
@@ -160,7 +167,7 @@ def _rowwise(private: FlatModule, batches: MicroBatches, outputs: list[Tensor], 
 
 
 def _part(n: int) -> int:
-    """An uneven part of n samples, of two or more where it can be."""
+    """The size of a part of n samples other than the half; at least two if possible."""
     return max(n // 3, min(2, n - 1))
 
 
@@ -172,5 +179,5 @@ def _same(some: list[Tensor], others: list[Tensor]) -> bool:
 
 
 def _largest(numbers: Tensor) -> float:
-    """The largest finite magnitude; 0 where there is none."""
+    """The largest finite magnitude; 0 if there is none."""
     return float(numbers.detach().nan_to_num(0.0, 0.0, 0.0).abs().max()) if numbers.numel() else 0.0

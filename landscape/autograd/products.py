@@ -1,4 +1,4 @@
-"""Products with the Hessian and its relatives at one point."""
+"""Products with the Hessian, Gauss-Newton and Fisher matrices at one point."""
 
 from __future__ import annotations
 
@@ -10,12 +10,14 @@ from torch import Tensor
 from torch.autograd.graph import saved_tensors_hooks
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from landscape.autograd.double_backward import quicken
+from landscape.autograd.double_backward import use_fast_double_backward
 from landscape.autograd.flat import FlatModule, join
 from landscape.autograd.preconditions import require_function
-from landscape.compute.devices import reproducible_arithmetic
+from landscape.compute.devices import free_memory, memory_size, reproducible_arithmetic
+from landscape.compute.distributed import rank_and_world
 from landscape.compute.randomness import torch_generator
-from landscape.data.samples import MicroBatches, tensors
+from landscape.data.batches import Batches, tensors
+from landscape.data.micro_batches import MicroBatches
 from landscape.errors import FedscapeError
 from landscape.tasks import Loss
 
@@ -25,22 +27,22 @@ OutputCurvature = Literal["ggn", "empirical", "mc"]
 class _Products:
     """v -> A v for a matrix A that is a mean over micro-batches, at the point ``w``.
 
-    A module of its own stands there: nobody can move it, nor the graphs that hold on to it.
+    It has a copy of the module, so that the point and the graphs stay what they are.
     """
 
     def __init__(self, flat: FlatModule, loss: Loss, batches: MicroBatches, w: Tensor) -> None:
         self._flat = FlatModule(flat.module, flat.device, flat.dtype)
         self._flat.load(w)
-        quicken(self._flat.module)
+        use_fast_double_backward(self._flat.module)
         self._loss, self._batches = loss, batches
-        self._each = False  # whether the matrix is one of single samples
+        self._each = False  # whether A depends on single samples, not on the batch's loss alone
 
     def __call__(self, v: Tensor) -> Tensor:
-        """A v for one vector [d] or stacked ones [k, d], which share what a micro-batch costs; in the shape of ``v``.
+        """A v for one vector [d] or stacked ones [k, d], which share each micro-batch's graph; in the shape of ``v``.
 
         Raises:
-            FedscapeError: vectors of another length; at first, a loss that is no function of the parameters or no
-                mean over samples (:mod:`landscape.autograd.preconditions`).
+            FedscapeError: vectors of another length; at the first call, a loss that is not a function of the parameters
+                or not a mean over samples (:mod:`landscape.autograd.preconditions`).
         """
         space = self._flat.space
         space.check(v)
@@ -48,7 +50,7 @@ class _Products:
         return self._batches.sum(lambda: self._over_portion(rows)).reshape(v.shape)
 
     def _over_portion(self, rows: Tensor) -> Tensor:
-        # Fused attention kernels have no double backward; the plain one has.
+        # Fused attention kernels have no double backward; the plain kernel has one.
         with reproducible_arithmetic(self._batches.tf32), torch.enable_grad(), sdpa_kernel(SDPBackend.MATH):
             require_function(self._flat, self._loss, self._batches, each=self._each)
             return self._multiply(rows)
@@ -61,35 +63,41 @@ class _Products:
 class HessianProducts(_Products):
     """v -> ∇²L(w) v, exact over all micro-batches.
 
-    Right on every layer whose double backward PyTorch has right.  It is wrong for ``weight_norm`` along an axis
-    (PyTorch 2.13), which a comparison with differences of gradients tells (``analysis.verify``).
+    It is right for every layer whose double backward in PyTorch is right.  It is wrong for ``weight_norm`` along an
+    axis (PyTorch 2.13); a comparison with differences of gradients finds it (:mod:`analysis.hessian.spectrum.verify`).
 
-    The gradient's graph of a micro-batch is kept between calls while ``memory`` (bytes) lasts; the others' are made
-    again each time.  Of micro-batches of one shape the first is weighed.  Where micro-batches have become smaller, all
-    graphs are dropped and half that memory is used from then on.
+    Graphs of the micro-batches' gradients are kept between calls up to ``memory`` (bytes or a text such as ``500MB``; a
+    quarter of the free memory if ``None``); the others are computed again in each call.  Of micro-batches of the same
+    shape, the memory of the first is measured.  If micro-batches become smaller, all graphs are dropped, and half of
+    the memory is used from then on.
+
+    Raises:
+        FedscapeError: ``memory`` is not an amount of memory.
     """
 
-    def __init__(self, flat: FlatModule, loss: Loss, batches: MicroBatches, w: Tensor, memory: int) -> None:
+    def __init__(
+        self, flat: FlatModule, loss: Loss, batches: MicroBatches, w: Tensor, memory: int | str | None
+    ) -> None:
         super().__init__(flat, loss, batches, w)
-        self._memory = memory
+        self._memory = _graph_memory(flat.device) if memory is None else memory_size(memory)
         self._begin()
 
     def _begin(self) -> None:
-        self._cut = self._batches.cut
+        self._division = self._batches.division
         self._graphs: dict[int, list[Tensor]] = {}
         self._weights: dict[tuple[torch.Size, ...], int] = {}
         self._held = 0
 
     @property
     def graphs_kept(self) -> int:
-        """How many micro-batches' graphs are kept."""
+        """The number of micro-batches whose graphs are kept."""
         return len(self._graphs)
 
     def _over_portion(self, rows: Tensor) -> Tensor:
-        cut = self._batches.cut
-        if self._cut != cut:  # the graphs are of other micro-batches
-            if cut[0] < self._cut[0]:
-                self._memory //= 2  # they may be why memory ran out
+        division = self._batches.division
+        if self._division != division:  # the graphs belong to other micro-batches
+            if division[0] < self._division[0]:
+                self._memory //= 2  # the graphs may be the reason that memory ran out
             self._begin()
         return super()._over_portion(rows)
 
@@ -118,7 +126,7 @@ class HessianProducts(_Products):
         return self._flat.gradients(loss, create_graph=True)
 
     def _weigh(self, x: Any, y: Any) -> tuple[int, list[Tensor]]:
-        """The bytes that a micro-batch's gradients and their graph hold on to, and the gradients."""
+        """The bytes that a micro-batch's gradients and their graph keep in memory, and the gradients."""
         storages: dict[int, int] = {}
 
         def note(tensor: Tensor) -> Tensor:
@@ -130,22 +138,32 @@ class HessianProducts(_Products):
             gradients = self._slope(x, y)
         for gradient in gradients:
             note(gradient)
-        # The parameters and resident samples are there anyway.
+        # The parameters and resident samples are in memory anyway.
         for shared in (self._flat.buffer, *self._batches.resident):
             storages.pop(shared.untyped_storage().data_ptr(), None)
         return sum(storages.values()), gradients
 
 
+def _graph_memory(device: torch.device) -> int:
+    """The default memory for graphs in bytes: a quarter of what is free, shared by the ranks of one machine's CPU."""
+    sharing = rank_and_world()[1] if device.type == "cpu" else 1
+    return free_memory(device) // 4 // sharing
+
+
 class GaussNewtonProducts(_Products):
-    """v -> (1/n) Σ_i J_iᵀ C_i J_i v, J_i the outputs' Jacobian at sample i, C_i a curvature of the loss in them.
+    """v -> (1/n) Σ_i J_iᵀ C_i J_i v, J_i the outputs' Jacobian at sample i, C_i the loss's curvature in the outputs.
 
     ``kind`` chooses C_i: ``ggn``, the loss's Hessian in the outputs (generalised Gauss-Newton, Schraudolph,
     Neural Computation 2002); ``empirical``, r_i r_iᵀ with r_i the loss's gradient in the outputs (empirical
-    Fisher: the second moment of per-sample gradients); ``mc``, the same with one label a sample drawn from the
-    model's own softmax (Monte-Carlo Fisher, whose mean over draws is ``ggn`` for cross-entropy).
+    Fisher: the second moment of per-sample gradients); ``mc``, the same with one label per sample drawn from the
+    model's softmax (Monte-Carlo Fisher, whose mean over draws is ``ggn`` for cross-entropy).
 
-    J v is the transpose of the transposed Jacobian, two reverse passes, so that every layer with a double
-    backward is right.
+    J v is computed by two reverse passes, as the transpose of the transposed Jacobian, which is right for every layer
+    with a double backward.
+
+    Raises:
+        FedscapeError: an unknown kind, a penalty, batches with an objective of their own; in a product, ``mc`` of a
+            model that is not a classifier.
     """
 
     def __init__(
@@ -157,6 +175,16 @@ class GaussNewtonProducts(_Products):
         kind: OutputCurvature,
         seed: int,
     ) -> None:
+        if batches.penalty is not None:
+            raise FedscapeError(
+                "the Gauss-Newton and Fisher matrices are of a loss of the outputs, and MAN's penalty is one of the "
+                "activations: take the Hessian, or leave out the penalty"
+            )
+        if isinstance(batches.data, Batches):
+            raise FedscapeError(
+                "the Gauss-Newton and Fisher matrices need the model's outputs, which an objective of its own hides: "
+                "take the Hessian, or give inputs, targets and a loss of the outputs"
+            )
         if kind not in ("ggn", "empirical", "mc"):
             raise FedscapeError(f"unknown curvature '{kind}': give ggn, empirical or mc")
         super().__init__(flat, loss, batches, w)
@@ -185,14 +213,14 @@ class GaussNewtonProducts(_Products):
         if self._kind == "mc":
             y = self._drawn(at.detach(), y, start)
         (slope,) = torch.autograd.grad(self._loss(at, y), at)
-        # The mean loss's gradient in a sample's outputs is r_i/n, so n (r_i/n)(r_i/n)ᵀ is the mean of r_i r_iᵀ.
+        # The gradient of the mean loss in sample i's outputs is r_i/n, so n Σ (r_i/n)(r_i/n)ᵀ is the mean of r_i r_iᵀ.
         n, slope = len(at), slope.flatten(1)
         return lambda u: (n * slope * (slope * u.flatten(1)).sum(1, keepdim=True)).view_as(u)
 
     def _drawn(self, outputs: Tensor, y: Tensor, start: int) -> Tensor:
         if outputs.dim() != 2 or y.shape != outputs.shape[:1] or y.is_floating_point():
             raise FedscapeError("the Monte-Carlo Fisher needs a classifier: outputs [n, classes] and integer targets")
-        # One number a sample of the data set, so that neither micro-batches nor ranks change what is drawn.
+        # One number per sample of the data set: the labels do not depend on micro-batches and ranks.
         drawn = torch.rand(
             len(self._batches.data), generator=torch_generator(self._seed, "labels"), dtype=torch.float64
         )

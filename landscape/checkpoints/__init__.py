@@ -1,13 +1,16 @@
-"""Checkpoints: our own format, state dicts from elsewhere, and what tells several apart."""
+"""Checkpoints: the Fedscape format, state dicts of other programs, and distinct names for several checkpoints."""
 
 from landscape.checkpoints.checkpoint import Checkpoint, run_files
 from landscape.checkpoints.foreign import open_checkpoint, opened
 from landscape.checkpoints.names import distinct_labels
+from landscape.checkpoints.opening import Opened, open_for_measurement
 
 __all__ = [
     "Checkpoint",
+    "Opened",
     "distinct_labels",
     "open_checkpoint",
+    "open_for_measurement",
     "opened",
     "run_files",
 ]

@@ -1,4 +1,4 @@
-"""The checkpoint file: a model that says what it is, what it was trained on and how."""
+"""The checkpoint file: a model's parameters, with the model's name, its data and how it was trained."""
 
 from __future__ import annotations
 
@@ -32,9 +32,11 @@ _TYPES: dict[str, type | tuple[type, ...]] = {
 
 
 def run_files(checkpoint: Path | None, name: str) -> list[Path]:
-    """What is called ``name`` in the run directory that a checkpoint lies in (as ckpt.pt or rounds/NNNNN.pt) or is.
+    """The files called ``name`` in the run directory of a checkpoint, the nearest first; none without a file.
 
-    The nearest first; nothing for a checkpoint without a file.
+    Args:
+        checkpoint: the run directory, or a checkpoint file in it (ckpt.pt or rounds/NNNNN.pt).
+        name: of the file.
     """
     if checkpoint is None:
         return []
@@ -51,13 +53,32 @@ class Checkpoint:
         data: ``name``, ``kwargs`` (``data_dir``), ``partition`` (``spec``, ``clients``, ``digest``), ``seed``, and the
             ``task``, classification or segmentation.
         algorithm: ``name`` and every hyper-parameter, the run's settings among them.
-        round: communication rounds done (0: the initial model).
+        round: completed communication rounds (0: the initial model).
         seed: the run's seed.
         parameters, buffers: tensors by name, on the CPU.
         metrics: the last measured values.
         versions: of Fedscape, torch, NumPy and Python.
-        clients: local models, flat vectors by client id (empty unless asked for).
-        path: the file it came from; not stored.
+        clients: local models, flat vectors by client id (empty unless they were requested).
+        path: the file that it was read from; not stored.
+
+    Example:
+        >>> import torch
+        >>> from landscape import Checkpoint, build_model
+        >>> kwargs = {"input_shape": [1, 8, 8], "classes": 10}
+        >>> net = build_model("digits_mlp", seed=0, **kwargs)
+        >>> checkpoint = Checkpoint(
+        ...     model={"name": "digits_mlp", "kwargs": kwargs},
+        ...     data={"name": "digits", "kwargs": {}},
+        ...     algorithm={"name": "fedavg"},
+        ...     round=3,
+        ...     seed=0,
+        ...     parameters={name: p.detach() for name, p in net.named_parameters()},
+        ...     buffers={},
+        ... )
+        >>> checkpoint.title
+        'fedavg, round 3, digits_mlp on digits'
+        >>> torch.equal(checkpoint.build_model()[1].weight, net[1].weight)
+        True
     """
 
     model: dict[str, Any]
@@ -76,7 +97,7 @@ class Checkpoint:
         """Write the file atomically.
 
         Raises:
-            FedscapeError: it cannot be written; an earlier file of that name is whole.
+            FedscapeError: the file cannot be written; an earlier file of that name is unchanged.
         """
         contents = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "path"}
         if not self.clients:
@@ -85,19 +106,19 @@ class Checkpoint:
 
     @classmethod
     def load(cls, path: str | Path) -> Checkpoint:
-        """Read and check a checkpoint; no code in the file is ever run.
+        """Read and check a checkpoint; code in the file is never run.
 
         Raises:
-            FedscapeError: no such file, not a checkpoint, cut short, unsafe, or of another format.
+            FedscapeError: no such file, or it is not a checkpoint, truncated, unsafe, or of another format.
         """
         return cls.of_contents(load_torch(path), path)
 
     @classmethod
     def of_contents(cls, contents: Any, path: str | Path) -> Checkpoint:
-        """The checkpoint that a file's contents are.
+        """Make a checkpoint of the contents of a file.
 
         Raises:
-            FedscapeError: they are of another format or not whole.
+            FedscapeError: the contents are of another format or incomplete.
         """
         if not isinstance(contents, dict) or "format" not in contents:
             raise FedscapeError(f"{path} is not a Fedscape checkpoint: it does not say format '{FORMAT}'")
@@ -134,10 +155,10 @@ class Checkpoint:
         """The network with this checkpoint's parameters and buffers, on the CPU.
 
         Args:
-            name: the model as the user names it; needed where the file says ``package.module:callable``.
+            name: the model, named by the user; needed where the file names ``package.module:callable``.
 
         Raises:
-            FedscapeError: the model is unknown, or its parameters are not these.
+            FedscapeError: the model is unknown, or has other parameters.
         """
         own = str(self.model.get("name"))
         try:
@@ -148,7 +169,7 @@ class Checkpoint:
         if len(dtypes) == 1 and (dtype := dtypes.pop()).is_floating_point:
             module.to(dtype)
         state = {**self.parameters, **self.buffers}
-        # As they are saved; state_dict() names tied parameters twice and leaves some buffers out.
+        # Not state_dict(), which names tied parameters twice and omits some buffers.
         wanted = {**dict(module.named_parameters()), **dict(module.named_buffers())}
         differing = [
             key
@@ -166,11 +187,11 @@ class Checkpoint:
         return module
 
     def load_dataset(self, *, data_dir: str | Path | None = None, name: str | None = None) -> Dataset:
-        """The data set it was trained on.
+        """The data set that the model was trained on.
 
         Args:
-            data_dir: where the data lie, if not where they lay in training.
-            name: the data set as the user names it; needed where the file says ``package.module:callable``.
+            data_dir: the folder of the data, if not the one of the training run.
+            name: the data set, named by the user; needed where the file names ``package.module:callable``.
 
         Raises:
             FedscapeError: as :func:`landscape.datasets.load_dataset`.
@@ -180,12 +201,12 @@ class Checkpoint:
         return load_dataset(name or str(self.data.get("name")), folder, imports=name is not None)
 
     def task_on(self, dataset: Dataset) -> Task:
-        """What the model tells of the data set: classes of samples, or of pixels.
+        """The task of the model on a data set: classification of samples, or segmentation.
 
         Raises:
-            FedscapeError: it was trained for another task.
+            FedscapeError: the model was trained for another task.
         """
-        trained = self.data.get("task", dataset.task)  # not said by weights from elsewhere
+        trained = self.data.get("task", dataset.task)  # state dicts of other programs do not say it
         if trained != dataset.task:
             raise FedscapeError(
                 f"{self._where}: the model was trained for {trained}, and the data set {dataset.name} is one for "
@@ -194,10 +215,10 @@ class Checkpoint:
         return dataset.task
 
     def partition(self, dataset: Dataset) -> Partition:
-        """The run's partition: ``partition.npz`` beside the file where it is, else drawn again.
+        """The run's partition: read from ``partition.npz`` in the run directory, or else drawn again.
 
         Raises:
-            FedscapeError: the checkpoint has none, or what was found or drawn is not the run's.
+            FedscapeError: the checkpoint has no partition, or the one found or drawn differs from the run's.
         """
         recipe = self.data.get("partition")
         if not isinstance(recipe, dict):
@@ -217,10 +238,10 @@ class Checkpoint:
         return drawn
 
     def client_indices(self, dataset: Dataset, clients: Sequence[int]) -> Tensor:
-        """The training samples of these clients, as one index vector; a client named twice counts once.
+        """The indices of these clients' training samples, one vector; a client named twice counts once.
 
         Raises:
-            FedscapeError: as :meth:`partition`, no client, or one that does not exist.
+            FedscapeError: as :meth:`partition`; no client, or one that does not exist.
         """
         partition = self.partition(dataset)
         unknown = [c for c in clients if not 0 <= c < len(partition)]
@@ -229,7 +250,7 @@ class Checkpoint:
         return torch.from_numpy(np.concatenate([partition.clients[c] for c in dict.fromkeys(clients)]))
 
     def digest(self) -> str:
-        """A SHA-256 over the model's name, parameters and buffers: equal for equal functions."""
+        """A SHA-256 digest of the model's name, parameters and buffers: equal for equal functions."""
         sha = hashlib.sha256(json.dumps(self.model, default=str, sort_keys=True).encode())
         for name, tensor in sorted({**self.parameters, **self.buffers}.items()):
             sha.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
@@ -238,17 +259,17 @@ class Checkpoint:
 
     @property
     def foreign(self) -> bool:
-        """Whether only its weights are known: somebody else's file, opened by :mod:`landscape.checkpoints.foreign`."""
+        """Whether only the weights are known: a file of another program (:mod:`landscape.checkpoints.foreign`)."""
         return self.algorithm.get("name") == UNKNOWN
 
     @property
     def label(self) -> str:
-        """Its algorithm's name; the file's where that is not known."""
+        """The name of the algorithm, or of the file if the algorithm is unknown."""
         return self.path.name if self.foreign and self.path else str(self.algorithm.get("name"))
 
     @property
     def title(self) -> str:
-        """What it is, in a line."""
+        """One line of text: algorithm, round, model and data."""
         if self.foreign:
             return f"{self.label}, {self.model.get('name')} on {self.data.get('name')}"
         return f"{self.algorithm.get('name')}, round {self.round}, {self.model.get('name')} on {self.data.get('name')}"

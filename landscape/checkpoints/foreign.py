@@ -1,7 +1,7 @@
-"""Checkpoints from elsewhere: somebody's state dict, made a :class:`Checkpoint` by naming its model and data.
+"""Weights of other programs: a state dict becomes a :class:`Checkpoint` by naming its model and data.
 
-Read are ``torch.save(model.state_dict(), ...)``, a state dict under a key such as ``state_dict`` or ``model``, and
-``.safetensors`` (package ``safetensors``).  None of them can run code: torch's files are read with
+The formats are ``torch.save(model.state_dict(), ...)``, a state dict under a key such as ``state_dict`` or ``model``,
+and ``.safetensors`` (package ``safetensors``).  None of them can run code: torch's files are read with
 ``weights_only=True``, and safetensors hold nothing but tensors.
 """
 
@@ -22,32 +22,32 @@ from landscape.models.outputs import require_outputs
 from landscape.storage.files import load_torch
 
 WRAPPERS = ("state_dict", "model_state_dict", "model", "net")
-"""Keys under which training scripts keep the state dict."""
+"""Keys under which training scripts save the state dict."""
 _INSERTED = ("module", "_orig_mod")
-"""Names that DataParallel and ``torch.compile`` insert into the parameters'."""
+"""Names that DataParallel and ``torch.compile`` insert into names of parameters."""
 _SHOWN = 5
 
 
 def open_checkpoint(
     path: str | Path | Checkpoint, model: str | None = None, data: str | None = None, data_dir: str | Path | None = None
 ) -> Checkpoint:
-    """A Fedscape checkpoint as it is, or anybody's weights as a checkpoint.
+    """Open a Fedscape checkpoint, or make a checkpoint of the weights of another program.
 
-    Weights from elsewhere do not say what they are, so the user does; ``input_shape`` and ``classes`` of the model
-    are the data set's.  Half-precision weights become float32, which holds them exactly.
+    A state dict does not name its model and data, so the user must; ``input_shape`` and ``classes`` of the model
+    are those of the data set.  Half-precision weights become float32, which represents them exactly.
 
     Args:
-        path: a file; a checkpoint that is already loaded is returned.
-        model: the network the weights are of, a registered name or ``package.module:callable``.
-        data: the data set it is measured on: a registered name, a ``.npz`` file or ``package.module:callable``.
+        path: a file; a loaded checkpoint is returned as it is.
+        model: the network of the weights, a registered name or ``package.module:callable``.
+        data: the data set to measure it on: a registered name, a ``.npz`` file or ``package.module:callable``.
         data_dir: the folder that holds the data set's own folder.
 
-    For a Fedscape checkpoint, ``model``, ``data`` and ``data_dir`` are not looked at: they are for
+    For a Fedscape checkpoint, ``model``, ``data`` and ``data_dir`` are not used: they are arguments of
     :meth:`Checkpoint.build_model` and :meth:`Checkpoint.load_dataset`.
 
     Raises:
-        FedscapeError: the file cannot be read, would run code or holds no weights; ``model`` or ``data`` is needed and
-            not given, or cannot be had; the weights are not the model's.
+        FedscapeError: the file cannot be read, would run code or holds no weights; ``model`` or ``data`` is missing or
+            cannot be loaded; the weights do not fit the model.
     """
     return opened(path, model, data, data_dir)[0]
 
@@ -55,7 +55,7 @@ def open_checkpoint(
 def opened(
     path: str | Path | Checkpoint, model: str | None = None, data: str | None = None, data_dir: str | Path | None = None
 ) -> tuple[Checkpoint, Dataset | None]:
-    """:func:`open_checkpoint`, and the data set where that had to load it to know the model's shapes."""
+    """:func:`open_checkpoint`, and the data set if it was loaded to get the model's shapes."""
     if isinstance(path, Checkpoint):
         return path, None
     path = Path(path)
@@ -90,7 +90,7 @@ def opened(
 
 
 def _is_native(contents: dict[Any, Any]) -> bool:
-    """Whether a file says that it is Fedscape's, of whatever version."""
+    """Whether a file has a Fedscape format, of any version."""
     return isinstance(name := contents.get("format"), str) and name.startswith("fedscape/")
 
 
@@ -113,10 +113,10 @@ def _read_safetensors(path: Path) -> dict[str, Tensor]:
 
 
 def _state_dict(contents: Any, path: Path) -> dict[str, Tensor]:
-    """The tensors by name in a file's contents, wherever they lie.
+    """Find the state dict in a file's contents.
 
     Raises:
-        FedscapeError: there are none, or several sets of them.
+        FedscapeError: there is none, or there are several.
     """
     if (state := _tensors(contents)) is not None:
         return state
@@ -137,7 +137,7 @@ def _state_dict(contents: Any, path: Path) -> dict[str, Tensor]:
 
 
 def _tensors(value: Any) -> dict[str, Tensor] | None:
-    """The value as a state dict, if it is one: names and tensors only (and modules' extra states)."""
+    """The value as a state dict, or ``None`` if it holds anything else than tensors (and modules' extra states)."""
     if not isinstance(value, Mapping) or not all(isinstance(key, str) for key in value):
         return None
     state = {key: item for key, item in value.items() if not key.endswith("_extra_state")}
@@ -145,19 +145,19 @@ def _tensors(value: Any) -> dict[str, Tensor] | None:
 
 
 def _fit(state: dict[str, Tensor], module: nn.Module, mismatch: str) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-    """The module's parameters and buffers, each by its one name, taken from a state dict.
+    """The module's parameters and buffers, each under its first name, taken from a state dict.
 
     Raises:
-        FedscapeError: tensors are missing, unexpected, of the wrong shape or kind; tied ones differ.
+        FedscapeError: tensors are missing, unexpected, of the wrong shape or type; tied tensors differ.
     """
     own = {**dict(module.named_parameters()), **dict(module.named_buffers())}
-    saved = module.state_dict(keep_vars=True)  # tied tensors under every name, buffers that are saved only
+    saved = module.state_dict(keep_vars=True)  # tied tensors under all their names; only buffers that are saved
     state = _renamed(state, saved)
     names: dict[int, list[str]] = {}
     for name, tensor in saved.items():
         if isinstance(tensor, Tensor):
             names.setdefault(id(tensor), []).append(name)
-    # One name of tied tensors is enough (safetensors keep one); the batches BatchNorm has seen change no function.
+    # One name of tied tensors is enough (safetensors keep one); BatchNorm's count of batches may be missing.
     missing = [
         aliases[0]
         for aliases in names.values()
@@ -180,16 +180,16 @@ def _fit(state: dict[str, Tensor], module: nn.Module, mismatch: str) -> tuple[di
             raise FedscapeError(f"{mismatch}: {' and '.join(found)} are one tensor in the model and differ in the file")
         values[name] = plain[0] if plain else tensor.detach()
     parameters = {name: values.pop(name) for name, _ in module.named_parameters()}
-    # One type for all, that holds each exactly: float32 but for double precision.
+    # One type that represents all exactly: float32, unless some parameter is float64.
     dtype = torch.float64 if any(p.dtype == torch.float64 for p in parameters.values()) else torch.float32
     return {name: p.to(dtype) for name, p in parameters.items()}, values
 
 
 def _plain(found: Tensor, wanted: Tensor, where: str) -> Tensor:
-    """A dense tensor of numbers of the wanted kind.
+    """A dense copy of a tensor of the expected kind.
 
     Raises:
-        FedscapeError: the file holds something else: integers for weights, a sparse or quantised tensor, no values.
+        FedscapeError: integers for weights, a sparse or quantised tensor, one without values.
     """
     if found.layout != torch.strided or found.is_quantized or found.is_meta:
         raise FedscapeError(f"{where} is sparse, quantised or without values: a state dict of plain tensors is needed")
@@ -201,18 +201,18 @@ def _plain(found: Tensor, wanted: Tensor, where: str) -> Tensor:
 
 
 def _renamed(state: dict[str, Tensor], wanted: Iterable[str]) -> dict[str, Tensor]:
-    """The state dict without the names that DataParallel and ``torch.compile`` insert; a model's own stay."""
+    """The state dict without names inserted by DataParallel and ``torch.compile``; equal names of the model stay."""
     known = set(wanted)
     renamed = {name: tensor for name, tensor in state.items() if name in known}
     for name, tensor in state.items():
         if name not in known:
             short = _shortened(name, known)
-            renamed[name if short in renamed else short] = tensor  # never one tensor in the place of another
+            renamed[name if short in renamed else short] = tensor  # two tensors never get one name
     return renamed
 
 
 def _shortened(name: str, known: set[str]) -> str:
-    """A name with as many inserted parts taken out, from the left, as make it known; as it is, if none does."""
+    """A name without inserted parts: removed from the left until the name is known; unchanged if it never is."""
     parts = name.split(".")
     while inserted := [i for i, part in enumerate(parts[:-1]) if part in _INSERTED]:
         del parts[inserted[0]]
@@ -222,7 +222,7 @@ def _shortened(name: str, known: set[str]) -> str:
 
 
 def _listed(names: Iterable[object]) -> str:
-    """Up to five names, made fit to print, and how many more there are."""
+    """Up to five printable names, and the number of the others."""
     every = [_printable(str(name)) for name in names]
     more = f", … and {len(every) - _SHOWN:,} more" if len(every) > _SHOWN else ""
     return ", ".join(every[:_SHOWN]) + more

@@ -1,4 +1,4 @@
-"""Names of checkpoints beside one another."""
+"""Distinct names for several checkpoints."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from landscape.checkpoints.checkpoint import Checkpoint
 
 
 def distinct_labels(checkpoints: Sequence[Checkpoint]) -> list[str]:
-    """The shortest names that tell them apart: algorithm (or file), then round or folder, then path."""
+    """The shortest names that are all different: algorithm (or file), then with the round or folder, then the path."""
     names = [c.label for c in checkpoints]
     rounds = [name if c.foreign else f"{name}, round {c.round}" for name, c in zip(names, checkpoints, strict=True)]
     folders = [f"{name} ({c.path.parent.name})" for name, c in zip(names, checkpoints, strict=True) if c.path]

@@ -1,4 +1,4 @@
-"""Devices, dtypes and arithmetic by name."""
+"""Devices, data types and arithmetic by name."""
 
 from __future__ import annotations
 
@@ -18,10 +18,15 @@ TF32_EPSILON = 2.0**-10
 
 
 def resolve_device(name: str | torch.device = "auto") -> torch.device:
-    """The device called ``name``; ``auto`` is the first CUDA device where there is one, else the CPU.
+    """The device called ``name``; ``auto`` is the first CUDA device if there is one, else the CPU.
 
     Raises:
-        FedscapeError: the name is no device, or that device is not on this machine.
+        FedscapeError: the name is not a device, or the device is not on this machine.
+
+    Example:
+        >>> from landscape.compute.devices import resolve_device
+        >>> resolve_device("cpu")
+        device(type='cpu')
     """
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
@@ -55,7 +60,12 @@ def memory_size(text: str | int) -> int:
     """Bytes from a size such as ``0``, ``500MB`` or ``1.5 GB`` (powers of 1000).
 
     Raises:
-        FedscapeError: it is no size.
+        FedscapeError: the text is not a size.
+
+    Example:
+        >>> from landscape.compute.devices import memory_size
+        >>> memory_size("1.5 GB"), memory_size(4096)
+        (1500000000, 4096)
     """
     found = re.fullmatch(r"(\d+(?:\.\d+)?) ?([kMGT]?B)?", str(text).strip(), re.IGNORECASE)
     if found is None:
@@ -66,10 +76,10 @@ def memory_size(text: str | int) -> int:
 
 @contextmanager
 def cpu_threads(count: int | None) -> Iterator[None]:
-    """Inside, PyTorch works with ``count`` CPU threads; ``None`` leaves them as they are.
+    """Inside, PyTorch uses ``count`` CPU threads; ``None`` leaves the number as it is.
 
     Raises:
-        FedscapeError: fewer than one.
+        FedscapeError: a number below one.
     """
     if count is not None and count < 1:
         raise FedscapeError(f"{count} CPU threads are asked for: give 1 or more")
@@ -84,7 +94,7 @@ def cpu_threads(count: int | None) -> Iterator[None]:
 
 
 def free_memory(device: torch.device) -> int:
-    """Bytes free on a device (of the machine, for the CPU); 2 GiB where the system does not tell."""
+    """Free bytes on a device (for the CPU: of the machine); 2 GiB if the system does not say."""
     if device.type == "cuda":
         return torch.cuda.mem_get_info(device)[0]
     try:
@@ -95,11 +105,11 @@ def free_memory(device: torch.device) -> int:
 
 @contextmanager
 def reproducible_arithmetic(tf32: bool = False) -> Iterator[None]:
-    """Full float32 products and convolutions (unless ``tf32``), and deterministic convolutions on CUDA.
+    """Inside, float32 products and convolutions are exact to rounding (unless ``tf32``) and deterministic on CUDA.
 
-    cuDNN convolutions use TF32 (10-bit mantissa) unless told otherwise, and matrix products do where the user has
-    lowered PyTorch's precision, which is a relative error of about 1e-3: enough to spoil small eigenvalues, so
-    measurements and runs switch it off.  All is as before on the way out.
+    By default cuDNN convolutions use TF32 (10-bit mantissa), and so do matrix products if the user has lowered
+    PyTorch's precision.  The relative error is about 1e-3, too large for small eigenvalues, so measurements and runs
+    switch it off.  The settings are restored on exit.
     """
     with _matrix_products("high" if tf32 else "highest"):
         if not torch.backends.cudnn.is_available():
@@ -113,7 +123,9 @@ def reproducible_arithmetic(tf32: bool = False) -> Iterator[None]:
 def _matrix_products(precision: str) -> Iterator[None]:
     try:
         before = torch.get_float32_matmul_precision()
-    except RuntimeError:  # the user has set fp32_precision, PyTorch's newer way, which the older one cannot read
+    except (
+        RuntimeError
+    ):  # the user has set fp32_precision, PyTorch's newer setting, which the older function cannot read
         matmul = torch.backends.cuda.matmul
         newer = matmul.fp32_precision
         matmul.fp32_precision = "tf32" if precision == "high" else "ieee"
@@ -123,7 +135,7 @@ def _matrix_products(precision: str) -> Iterator[None]:
             matmul.fp32_precision = newer
         return
     if before == precision:
-        # Setting it again is not nothing: PyTorch's wider fp32_precision would no longer reach the products.
+        # Setting the same value again would make PyTorch's general fp32_precision lose its effect on products.
         yield
         return
     torch.set_float32_matmul_precision(precision)

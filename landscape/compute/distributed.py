@@ -1,4 +1,4 @@
-"""Several processes on one data set: who this one is, sums over all, and the start under ``torchrun``."""
+"""Several processes on one data set: ranks, sums over all ranks, failures, and the start under ``torchrun``."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from landscape.compute.devices import resolve_device
 from landscape.errors import FedscapeError
 
 PATIENCE = timedelta(seconds=10)
-"""How long rank 0, when it fails, waits to hear whether the others fail alike; the others wait twice as long for it."""
+"""How long a failing rank 0 waits for the messages of the other ranks; these wait twice as long for rank 0."""
 
 
 class RanksLostError(FedscapeError):
-    """The other ranks cannot be reached: most often the consequence of a failure that one of them tells of."""
+    """The other ranks cannot be reached: usually a consequence of a failure that another rank reports."""
 
 
 _NEEDED = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT")
@@ -31,7 +31,7 @@ _apart = ContextVar("apart", default=False)
 
 
 def rank_and_world() -> tuple[int, int]:
-    """This process's rank and the number of processes: (0, 1) without a process group, or :func:`apart` from it."""
+    """The rank of this process and the number of processes; (0, 1) without a process group or inside :func:`apart`."""
     if not _apart.get() and dist.is_available() and dist.is_initialized():
         return dist.get_rank(), dist.get_world_size()
     return 0, 1
@@ -39,7 +39,7 @@ def rank_and_world() -> tuple[int, int]:
 
 @contextmanager
 def apart() -> Iterator[None]:
-    """Inside, this process works as if it were the only one: its quantities are over all samples, and of no others."""
+    """Inside, this process computes as if it were the only one: over all samples, without communication."""
     token = _apart.set(True)
     try:
         yield
@@ -48,12 +48,12 @@ def apart() -> Iterator[None]:
 
 
 def sum_over_ranks(tensor: Tensor) -> Tensor:
-    """The tensor, now holding the sum of all ranks' tensors: one all-reduce, in place.
+    """Sum the tensors of all ranks, in place, with one all-reduce.
 
-    Every rank must call it, in the same order; all get the same bits.  Without a group nothing happens.
+    Every rank must call it, in the same order; all get the same bits.  Without a group the tensor is returned as it is.
 
     Raises:
-        RanksLostError: the other ranks cannot be reached, as where one of them has stopped.
+        RanksLostError: the other ranks cannot be reached, for example because one has stopped.
     """
     if rank_and_world()[1] > 1:
         try:
@@ -67,13 +67,14 @@ def sum_over_ranks(tensor: Tensor) -> Tensor:
 
 
 def tell(message: str, *, consequence: bool = False) -> None:
-    """Print what a process fails with on stderr: once where all ranks fail alike, else with the rank.
+    """Print an error message on stderr: once if all ranks have the same message, else with the rank.
 
-    Under ``torchrun`` the ranks hear of one another through its store, which is there before, in and after a group.
+    Under ``torchrun`` the ranks exchange messages through its store, which exists before, during and after a group.
 
     Args:
-        message: what has failed.
-        consequence: of another rank's failure, which is told in its place (:class:`RanksLostError`).
+        message: the error.
+        consequence: whether the error follows from a failure of another rank (:class:`RanksLostError`), whose message
+            is printed instead.
     """
     rank, world = os.environ.get("RANK", ""), os.environ.get("WORLD_SIZE", "")
     if not (rank.isdigit() and world.isdigit()) or world == "1":
@@ -85,17 +86,17 @@ def tell(message: str, *, consequence: bool = False) -> None:
 
 
 def tell_once(store: dist.Store, message: str, rank: int, world: int, patience: timedelta, otherwise: str = "") -> None:
-    """As :func:`tell`, over any store that the ranks share; no rank waits for longer than three times ``patience``.
+    """As :func:`tell`, with any store that the ranks share; no rank waits longer than three times ``patience``.
 
-    Rank 0 hears the others and speaks for all where they fail alike.  A rank ends when it has been told of, because
-    ``torchrun`` ends all processes with the first one that fails.
+    Rank 0 reads the messages of the others and prints the common one if all are equal.  A rank returns only after its
+    failure was reported, because ``torchrun`` ends all processes as soon as one has failed.
 
     Args:
-        store: the ranks'.
-        message: what has failed; empty for the consequence of another rank's failure.
-        rank, world: this process's number, and how many there are.
+        store: shared by the ranks.
+        message: the error; empty for the consequence of another rank's failure.
+        rank, world: the number of this process, and the number of processes.
         patience: how long rank 0 waits for the others.
-        otherwise: a consequence's own message, for when no other rank tells of a failure.
+        otherwise: the message of a consequence, printed if no other rank reports a failure.
     """
     store.set(f"failed/{rank}", message)
     alike = False
@@ -114,13 +115,13 @@ def tell_once(store: dist.Store, message: str, rank: int, world: int, patience: 
 
 
 def _say(message: str) -> None:
-    """As one piece: several ranks write at once, and print may write the line and its end in turn."""
+    """Print in one write, because several ranks print at once and ``print`` may write the newline separately."""
     sys.stderr.write(f"error: {message}\n")
     sys.stderr.flush()
 
 
 def _heard(store: dist.Store, keys: list[str], patience: timedelta) -> list[str] | None:
-    """What is in the store under the keys; ``None`` where some stay empty for too long."""
+    """The values of the keys in the store; ``None`` if some are not set in time."""
     try:
         store.wait(keys, patience)
     except RuntimeError:
@@ -130,7 +131,7 @@ def _heard(store: dist.Store, keys: list[str], patience: timedelta) -> list[str]
 
 def _torchruns_store() -> dist.Store | None:
     if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True":
-        return None  # rank 0's own store, which is gone when rank 0 has failed
+        return None  # the store is in rank 0 and ends with it
     try:
         address, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
         store = dist.TCPStore(address, port, is_master=False, timeout=PATIENCE)
@@ -141,9 +142,9 @@ def _torchruns_store() -> dist.Store | None:
 
 @contextmanager
 def joined(device: str | torch.device = "auto") -> Iterator[torch.device]:
-    """Inside, this process is one of those that ``torchrun`` started; yields the device it is to use.
+    """Inside, this process belongs to the group that ``torchrun`` started; yields the device for this process.
 
-    Where nothing says so in the environment, or a group exists already, no group is made (or ended).
+    Without ``torchrun``'s environment no group is made; a group that exists already is used and not ended.
 
     Raises:
         FedscapeError: as :func:`start_from_environment`.
@@ -158,7 +159,7 @@ def joined(device: str | torch.device = "auto") -> Iterator[torch.device]:
 
 
 def start_from_environment(device: str | torch.device = "auto") -> torch.device:
-    """Join the group that ``torchrun``'s environment describes, if there is one, and say which device is this rank's.
+    """Join the group that ``torchrun``'s environment describes, if any, and return the device of this rank.
 
     Tensors are summed by gloo on the CPU and by NCCL on CUDA, where a rank's device is ``cuda:LOCAL_RANK``.
 
@@ -166,8 +167,8 @@ def start_from_environment(device: str | torch.device = "auto") -> torch.device:
         device: ``auto``, ``cpu`` or ``cuda``; without a group also ``cuda:N``.
 
     Raises:
-        FedscapeError: the environment is incomplete or makes no sense, the device is not on this machine, one
-            GPU is named for several ranks, or the group cannot be made.
+        FedscapeError: the environment is incomplete or contradictory, the device is not on this machine, one
+            GPU is given for several ranks, or the group cannot be made.
     """
     if "RANK" not in os.environ and "WORLD_SIZE" not in os.environ:
         return resolve_device(device)
@@ -191,7 +192,7 @@ def start_from_environment(device: str | torch.device = "auto") -> torch.device:
     if not dist.is_available():
         raise FedscapeError("this PyTorch was built without torch.distributed: leave out torchrun")
     if not dist.is_initialized():
-        # With gloo beside NCCL, sums of CPU tensors work too.
+        # With gloo in addition to NCCL, CPU tensors can be summed too.
         backend = "cpu:gloo,cuda:nccl" if place.type == "cuda" else "gloo"
         try:
             dist.init_process_group(backend, rank=rank, world_size=world)

@@ -1,4 +1,4 @@
-"""Freed memory that a process keeps for its next pass."""
+"""Keep freed memory in the process, for use in the next pass."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ _KEPT = 1 << 30
 def keep_freed_memory() -> bool:
     """Let the C library keep up to 1 GiB of freed memory, and serve blocks of up to that size from it.
 
-    The activations of a micro-batch are blocks of megabytes that are freed and wanted again in each pass.  glibc gives
-    such blocks back to the system and asks for new ones, whose pages the system has to clear: on ``lenet_fed`` that
-    was a third to a half of an evaluation's time.  It holds for the whole process and cannot be undone.
+    The activations of a micro-batch are blocks of megabytes, freed and allocated again in each pass.  By default glibc
+    returns such blocks to the system and requests new ones, whose pages the system must clear: for ``lenet_fed`` this
+    took a third to a half of the time of an evaluation.  The setting is for the whole process and cannot be undone.
 
     Returns:
-        Whether the C library took it: glibc, no other.
+        Whether the C library accepted the setting: only glibc does.
     """
     if not sys.platform.startswith("linux"):
         return False

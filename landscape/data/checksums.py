@@ -1,4 +1,4 @@
-"""Files against their published checksums."""
+"""Compare files with their published checksums."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def matches(path: Path, checksum: str) -> bool:
     """Whether a file has a checksum, ``md5:…`` or ``sha256:…``.
 
     Raises:
-        FedscapeError: it cannot be read.
+        FedscapeError: the file cannot be read.
     """
     kind, _, wanted = checksum.partition(":")
     try:
@@ -28,12 +28,12 @@ def matches(path: Path, checksum: str) -> bool:
 
 
 def check_published(name: str, path: Path) -> None:
-    """Refuse a file that has the published length and another checksum: bits of it have changed.
+    """Refuse a file with the published length and another checksum: it is damaged.
 
-    A file of another length is another's copy, and the readers judge it by its form.
+    A file of another length may be another version of the data, and is left to the readers' checks.
 
     Raises:
-        FedscapeError: it is damaged.
+        FedscapeError: the file is damaged.
     """
     source = SOURCES[name]
     length = source.lengths.get(path.name)
@@ -46,10 +46,10 @@ def check_published(name: str, path: Path) -> None:
 
 
 def verify(name: str, data_dir: Path | None) -> Table:
-    """What of a data set's published files is there, and whether each is as published: a row a file.
+    """A table of the data set's files on disk: whether each is as published.
 
     Raises:
-        FedscapeError: no such data set, its folder is missing, or no checksums of its files are published.
+        FedscapeError: no such data set, its folder or all its files are missing, or no checksums are published.
     """
     if name not in SOURCES or not SOURCES[name].files:
         known = [key for key, source in SOURCES.items() if source.files]

@@ -1,9 +1,9 @@
-"""Images corrupted by formula, as the authors of CIFAR-10-C and CIFAR-100-C corrupted theirs.
+"""Corruptions of images by the formulas of CIFAR-10-C and CIFAR-100-C.
 
 The formulas and the constants of the five severities are those of Hendrycks & Dietterich, ICLR 2019, in the script
-that made CIFAR-10-C (https://github.com/hendrycks/robustness, ``ImageNet-C/create_c/make_cifar_c.py``).  Its draws
-cannot be had again, so what is generated here resembles the published files and is not them.  Of their nineteen
-corruptions fourteen are here: ``motion_blur`` and ``snow`` need ImageMagick, ``spatter`` and ``elastic_transform``
+that made CIFAR-10-C (https://github.com/hendrycks/robustness, ``ImageNet-C/create_c/make_cifar_c.py``).  Its random
+numbers are not known, so images generated here are similar to the published ones, not equal.  Fourteen of their
+nineteen corruptions are here: ``motion_blur`` and ``snow`` need ImageMagick, ``spatter`` and ``elastic_transform``
 OpenCV, ``frost`` photographs.
 """
 
@@ -30,26 +30,26 @@ CORRUPTIONS = (
     "snow", "frost", "fog", "brightness", "spatter",
     "contrast", "elastic_transform", "pixelate", "jpeg_compression", "saturate",
 )  # fmt: skip
-"""The nineteen of CIFAR-10-C, each also the name of its file: noise, blur, weather, digital."""
+"""The nineteen corruptions of CIFAR-10-C, which are also names of its files: noise, blur, weather, digital."""
 SEVERITIES = (1, 2, 3, 4, 5)
 SMALLEST = 4
-"""Pixels a side: below, there is nothing to zoom or pixelate."""
+"""The smallest side in pixels: smaller images cannot be zoomed or pixelated."""
 BLOCK = 500
-"""Images that share a random stream: it decides the draws, so it is no parameter."""
+"""The number of images that share a random stream; it determines the draws, so it is not a parameter."""
 
 
 @dataclass(frozen=True)
 class Corruption:
-    """A formula and what it takes at each severity."""
+    """A formula and its constants at each severity."""
 
     apply: Callable[[Images, Any, Draws], Images]
     constants: tuple[Any, ...]
     colour: bool = False
-    """whether it means nothing to grey images"""
+    """whether it has no effect on grey images"""
 
 
 def corrupt(images: Images, name: str, severity: int, seed: int = 0) -> Images:
-    """The images corrupted; the same seed draws the same noise.
+    """Corrupt images; the same seed gives the same noise.
 
     Args:
         images: uint8 [n, height, width, channels], 1 channel or 3, black at 0 and white at 255.
@@ -97,7 +97,7 @@ def corrupt(images: Images, name: str, severity: int, seed: int = 0) -> Images:
 
 
 def generated(channels: int) -> tuple[str, ...]:
-    """The corruptions that can be generated of images of so many channels."""
+    """The corruptions that can be generated for images with this number of channels."""
     return tuple(name for name in CORRUPTIONS if name in GENERATED and (channels == 3 or not GENERATED[name].colour))
 
 
@@ -106,7 +106,7 @@ def _unit(images: Images) -> np.ndarray:
 
 
 def _bytes(x: np.ndarray) -> Images:
-    """Rounded down, as the script's ``np.uint8``."""
+    """To uint8, rounded down as by ``np.uint8`` in the script."""
     return (np.clip(x, 0, 1) * 255).astype(np.uint8)
 
 
@@ -119,7 +119,7 @@ def _shot_noise(images: Images, c: float, draws: Draws) -> Images:
 
 
 def _impulse_noise(images: Images, c: float, draws: Draws) -> Images:
-    """A share c of the values becomes 0 or 1, either as likely (scikit-image's ``random_noise``, ``s&p``)."""
+    """A fraction c of the values becomes 0 or 1 with equal probability (scikit-image's ``random_noise``, ``s&p``)."""
     hit, white = draws.random(images.shape) <= c, draws.random(images.shape) <= 0.5
     return _bytes(np.where(hit, white, _unit(images)))
 
@@ -130,7 +130,7 @@ def _speckle_noise(images: Images, c: float, draws: Draws) -> Images:
 
 
 def _blurred(x: np.ndarray, sigma: float) -> np.ndarray:
-    """As scikit-image's ``gaussian`` blurs: the border repeated, the kernel cut off at four deviations."""
+    """As scikit-image's ``gaussian``: the border repeated, the kernel truncated at four standard deviations."""
     return gaussian_filter(x, (0, sigma, sigma, 0), mode="nearest", truncate=4)
 
 
@@ -139,7 +139,7 @@ def _gaussian_blur(images: Images, c: float, draws: Draws) -> Images:
 
 
 def _disk(radius: float, alias: float) -> np.ndarray:
-    """A disk of sum 1, [5, 5], its edge softened by a Gaussian of deviation ``alias`` on 3 x 3 pixels."""
+    """A disk of sum 1, [5, 5], its edge smoothed by a Gaussian of standard deviation ``alias`` on 3 x 3 pixels."""
     x, y = np.meshgrid(np.arange(-2, 3), np.arange(-2, 3))
     disk = (x**2 + y**2 <= radius**2).astype(float)
     soft = np.exp(-(np.arange(-1, 2) ** 2) / (2 * alias**2))
@@ -154,8 +154,8 @@ def _defocus_blur(images: Images, c: tuple[float, float], draws: Draws) -> Image
 def _glass_blur(images: Images, c: tuple[float, int, int], draws: Draws) -> Images:
     """Blurred, pixels moved, blurred again.
 
-    The script means to swap two pixels, but assigns views of one array to one another, so that the first takes the
-    value of the second, which stays: its images are made so, and so are these.
+    The script is meant to swap two pixels, but it assigns views of one array to one another: the first pixel gets the
+    value of the second, which keeps its value.  The published images were made so, and this function does the same.
     """
     sigma, reach, rounds = c
     n, height, width, _ = images.shape
@@ -231,7 +231,7 @@ def _contrast(images: Images, c: float, draws: Draws) -> Images:
 
 
 def _brightness(images: Images, c: float, draws: Draws) -> Images:
-    """c is added to V of HSV, the largest channel: hue and saturation stay where all channels grow alike."""
+    """c is added to V of HSV, the largest channel; scaling all channels by one factor keeps hue and saturation."""
     x = _unit(images)
     value = x.max(axis=3, keepdims=True)
     brighter = np.clip(value + c, 0, 1)
@@ -239,7 +239,7 @@ def _brightness(images: Images, c: float, draws: Draws) -> Images:
 
 
 def _saturate(images: Images, c: tuple[float, float], draws: Draws) -> Images:
-    """S of HSV becomes S c₀ + c₁.  Grey has hue 0, which is red, so it turns reddish where c₁ > 0."""
+    """S of HSV becomes S c₀ + c₁.  Grey has hue 0, which is red, so it becomes reddish if c₁ > 0."""
     x = _unit(images)
     value, least = x.max(axis=3, keepdims=True), x.min(axis=3, keepdims=True)
     chroma = value - least
@@ -249,7 +249,7 @@ def _saturate(images: Images, c: tuple[float, float], draws: Draws) -> Images:
 
 
 def _pictures(images: Images) -> Iterator[Any]:
-    """The images as Pillow's, one after another."""
+    """The images as Pillow images, one after another."""
     from PIL import Image
 
     for image in images:
@@ -296,4 +296,4 @@ GENERATED: dict[str, Corruption] = {
     "jpeg_compression": Corruption(_jpeg_compression, (80, 65, 58, 50, 40)),
     "saturate": Corruption(_saturate, ((0.3, 0), (0.1, 0), (1.5, 0), (2, 0.1), (2.5, 0.2)), colour=True),
 }
-"""What can be generated, with the constants of severity 1 to 5."""
+"""The corruptions that can be generated, with the constants of severity 1 to 5."""

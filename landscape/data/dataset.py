@@ -1,4 +1,4 @@
-"""What a data set is: a training and a test set, their normalisation, and what is known of the samples."""
+"""Data sets: a training and a test set with their normalisation, clients and classes."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ class Dataset:
 
     Attributes:
         task: ``classification`` (targets int64 [n]) or ``segmentation`` (targets uint8 [n, H, W], 255 is ignored).
-        clients: int64 [n], the natural client (0 and on) of each training sample, where the data have clients.
-        superclasses: int64 [classes], the superclass (0 and on) of each class, where the labels have two levels.
-        class_names: as published, or none.
+        clients: int64 [n], the natural client (0, 1, ...) of each training sample, if the data have clients.
+        superclasses: int64 [classes], the superclass (0, 1, ...) of each class, if the labels have two levels.
+        class_names: as published; empty if unknown.
 
     Raises:
         FedscapeError: clients or superclasses that do not fit the samples or the classes.
@@ -87,16 +87,26 @@ def make_dataset(
 ) -> Dataset:
     """A data set from arrays: inputs [n, C, H, W] (or [n, features]) and integer labels [n] or maps [n, H, W].
 
-    Arrays that are mapped from a file stay so.
+    Arrays that are mapped from a file stay in the file.
 
     Args:
+        name: of the data set, for error messages and records.
+        train, test: inputs and labels.
         classes: the number of classes; the largest training label + 1 unless given.
         mean, std: per channel, in the inputs' own units (0-255 for uint8 images); computed from the
             training inputs unless given.
-        task, clients, superclasses, class_names: as :class:`Dataset` has them.
+        task, clients, superclasses, class_names: as in :class:`Dataset`.
 
     Raises:
         FedscapeError: shapes that do not fit, labels out of range.
+
+    Example:
+        >>> import numpy as np
+        >>> from landscape import make_dataset
+        >>> images, labels = np.zeros((4, 1, 2, 2), np.uint8), np.array([0, 1, 2, 0])
+        >>> dataset = make_dataset("mine", (images, labels), (images, labels))
+        >>> dataset.classes, dataset.input_shape
+        (3, (1, 2, 2))
     """
     x, y = train
     if not (np.issubdtype(y.dtype, np.integer) and np.issubdtype(test[1].dtype, np.integer)):
@@ -147,7 +157,7 @@ def _check_maps(name: str, part: str, inputs: np.ndarray, maps: np.ndarray, clas
 
 
 def chunks(array: np.ndarray, values: int = 1 << 24) -> Iterator[np.ndarray]:
-    """The array in runs of samples of about ``values`` numbers each, so that a mapped one is never whole in memory."""
+    """The array in parts of about ``values`` numbers each, so that a mapped one is never completely in memory."""
     step = max(1, values * len(array) // max(1, array.size))
     for start in range(0, len(array), step):
         yield array[start : start + step]
@@ -156,7 +166,7 @@ def chunks(array: np.ndarray, values: int = 1 << 24) -> Iterator[np.ndarray]:
 def channel_statistics(x: np.ndarray) -> tuple[list[float], list[float]]:
     """Mean and standard deviation of each channel of [n, C, ...], in float64; the deviation at least 1e-8."""
     channels = x.shape[1]
-    if x.dtype == np.uint8:  # by how often each value occurs, which is several times as fast
+    if x.dtype == np.uint8:  # from the counts of each value, which is several times faster
         values = np.arange(256.0)
         counts = np.zeros((channels, 256))
         for chunk in chunks(x):
@@ -173,7 +183,7 @@ def channel_statistics(x: np.ndarray) -> tuple[list[float], list[float]]:
 
 
 def every_fifth(labels: np.ndarray) -> np.ndarray:
-    """Which samples are test samples where nobody says: of each class every fifth in order, bool [n]."""
+    """Which samples are test samples if the data have no split: every fifth of each class in order, bool [n]."""
     rank = np.zeros(len(labels), dtype=np.int64)
     for label in np.unique(labels):
         rank[labels == label] = np.arange((labels == label).sum())

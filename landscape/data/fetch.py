@@ -1,4 +1,4 @@
-"""Downloading a data set, when its user asks for it: torchvision's downloader, or Hugging Face ``datasets``."""
+"""Download data sets at the user's request, with torchvision's downloader or Hugging Face ``datasets``."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ _UNPACKED = (".zip", ".tar", ".tar.gz", ".tar.bz2")
 
 
 def fetch(name: str, data_dir: Path) -> Path:
-    """Download a data set into ``data_dir`` in the layout it is read in; its folder.
+    """Download a data set into ``data_dir``, in the layout that it is read in, and return its folder.
 
-    Archives are checked against their published checksums before they are unpacked.  Files that are there are left
-    alone, and an archive that was unpacked whole is not downloaded again.
+    Archives are checked against their published checksums before they are unpacked.  Existing files are not changed,
+    and an archive that was unpacked completely is not downloaded again.
 
     Raises:
-        FedscapeError: no such data set, it cannot be downloaded by a program, torchvision or ``datasets`` is missing,
-            the download fails or is not what was published, nothing can be written.
+        FedscapeError: no such data set, or one that a program cannot download; torchvision or ``datasets`` is missing;
+            the download fails or has another checksum; files cannot be written.
     """
     if name == "digits":
         raise FedscapeError("digits is embedded: there is nothing to fetch")
@@ -47,10 +47,10 @@ def fetch(name: str, data_dir: Path) -> Path:
 
 
 def _download(archive: Archive, data_dir: Path) -> None:
-    """Download, check and unpack beside the target, then move what is not there yet into it."""
+    """Download, check and unpack into a temporary folder, then move the files that do not exist yet."""
     try:
         from torchvision.datasets import utils
-    except Exception as error:  # beside a torch of another build its import fails in many ways
+    except Exception as error:  # with a torch of another build its import fails in many ways
         raise FedscapeError(
             f"downloading needs a torchvision that fits this torch (pip install 'fedscape[data]'): {_line(error)}"
         ) from error
@@ -87,7 +87,7 @@ def _download(archive: Archive, data_dir: Path) -> None:
 def _femnist(hub: str, path: Path) -> None:
     """FEMNIST from Hugging Face (columns image, writer_id, character) -> ``femnist.npz``.
 
-    Of each writer every fifth character is a test sample: writers of fewer than five have none.
+    Every fifth character of each writer is a test sample; writers of fewer than five have none.
     """
     try:
         from datasets import load_dataset
@@ -97,7 +97,7 @@ def _femnist(hub: str, path: Path) -> None:
         ) from error
     try:
         rows: Any = load_dataset(hub, split="train")
-    except Exception as error:  # network, hub, cache: it has many ways to fail
+    except Exception as error:  # network, hub and cache can fail in many ways
         raise FedscapeError(f"cannot download {hub} from Hugging Face: {_line(error)}") from error
     clients, labels = client_ids([str(writer) for writer in rows["writer_id"]]), np.array(rows["character"])
     images = np.empty((len(labels), 28, 28), np.uint8)

@@ -1,6 +1,6 @@
-"""Image files as published: CIFAR's pickles, MNIST's idx files, NumPy archives.
+"""Read published files of images: CIFAR's pickles, MNIST's idx files, NumPy archives.
 
-Each reader checks what it reads, because data files come from elsewhere, and none of them runs code.
+Each reader checks the file, which may be damaged or of another form, and none can run code in it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from landscape.data import mapped
+from landscape.data import memory_mapped
 from landscape.errors import FedscapeError
 
 Images = np.ndarray
@@ -56,7 +56,7 @@ def read_cifar(path: Path, label_key: str) -> tuple[Images, Labels]:
         label_key: ``labels`` (CIFAR-10), ``fine_labels`` or ``coarse_labels`` (CIFAR-100).
 
     Raises:
-        FedscapeError: the file is missing, cut short, holds code, or is not CIFAR's.
+        FedscapeError: the file is missing, truncated, holds code, or is not CIFAR's.
     """
     try:
         record = _unpickled(path)
@@ -103,18 +103,18 @@ _IDX_TYPES: dict[int, np.dtype[Any]] = {
 
 
 def read_idx(path: Path) -> np.ndarray:
-    """An idx file (MNIST's format, ``.gz`` or plain; the plain one is taken where both exist).
+    """Read an idx file (MNIST's format, ``.gz`` or plain; the plain one if both exist).
 
     Layout: two zero bytes, a type code, the number of dimensions, each dimension as big-endian uint32,
     then the values.  A large plain file is mapped, not read.
 
     Raises:
-        FedscapeError: the file is missing, cut short, or no idx file.
+        FedscapeError: the file is missing, truncated, or not an idx file.
     """
     zipped = path.with_name(path.name + ".gz")
     if not path.exists() and zipped.exists():
         path = zipped
-    large = path.suffix != ".gz" and path.is_file() and path.stat().st_size >= mapped.LARGE
+    large = path.suffix != ".gz" and path.is_file() and path.stat().st_size >= memory_mapped.LARGE
     raw = _head(path) if large else _bytes(path)
     if path.suffix == ".gz":
         try:
@@ -131,7 +131,9 @@ def read_idx(path: Path) -> np.ndarray:
     if length != expected:
         raise FedscapeError(f"{path} is cut short or damaged: {length} bytes of values, expected {expected}")
     return (
-        mapped.map_values(path, dtype, shape, start) if large else np.frombuffer(raw, dtype, -1, start).reshape(shape)
+        memory_mapped.map_values(path, dtype, shape, start)
+        if large
+        else np.frombuffer(raw, dtype, -1, start).reshape(shape)
     )
 
 
@@ -141,7 +143,7 @@ def _head(path: Path) -> bytes:
 
 
 def read_npz(path: Path) -> dict[str, np.ndarray]:
-    """A NumPy archive with ``x_train``, ``y_train``, ``x_test``, ``y_test``; others, such as ``clients``, come along.
+    """Read a NumPy archive with ``x_train``, ``y_train``, ``x_test``, ``y_test`` and other arrays, such as ``clients``.
 
     Large arrays that are not compressed (``numpy.savez``) are mapped, not read.
 
@@ -154,7 +156,7 @@ def read_npz(path: Path) -> dict[str, np.ndarray]:
             missing = [name for name in names if name not in archive]
             if missing:
                 raise FedscapeError(f"{path} lacks {', '.join(missing)}: it must hold {', '.join(names)}")
-            found = {name: mapped.map_member(path, archive.zip, name) for name in archive.files}
+            found = {name: memory_mapped.map_member(path, archive.zip, name) for name in archive.files}
             return {name: archive[name] if array is None else array for name, array in found.items()}
     except FedscapeError:
         raise
@@ -165,10 +167,10 @@ def read_npz(path: Path) -> dict[str, np.ndarray]:
 
 
 def read_npy(path: Path, axes: int) -> np.ndarray:
-    """A NumPy file of uint8 with so many axes, mapped.
+    """Map a NumPy file of uint8 with ``axes`` axes.
 
     Raises:
-        FedscapeError: the file is missing or damaged, or of another form.
+        FedscapeError: the file is missing or damaged, or has another type or number of axes.
     """
     try:
         array = np.load(path, mmap_mode="c", allow_pickle=False)

@@ -1,23 +1,17 @@
-"""Data as the loss wants them: inputs and targets normalised on the fly, or batches of any kind."""
+"""Samples: inputs and targets in memory, normalised when a batch of them is taken."""
 
 from __future__ import annotations
 
-import copy
-import hashlib
-import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from landscape.activations import MAN
 from landscape.compute.devices import free_memory
-from landscape.compute.distributed import rank_and_world, sum_over_ranks
+from landscape.compute.randomness import torch_generator
 from landscape.errors import FedscapeError
 from landscape.storage.digests import tensor_digest
-from landscape.tasks import Loss
 
 Indices = slice | Tensor
 
@@ -26,14 +20,25 @@ Indices = slice | Tensor
 class Samples:
     """n samples: ``inputs`` [n, ...] as stored (uint8 images stay uint8) and ``targets`` [n, ...].
 
-    ``mean`` and ``std`` ([C, 1, 1], in the stored units) normalise a batch when it is taken: a batch of
-    floating-point or uint8 inputs is ``(inputs − mean) / std`` in the dtype asked for; other integers
-    (token ids) are passed as they are.
+    ``mean`` and ``std`` ([C, 1, 1], in the units of the stored inputs) normalise a batch when it is taken: a batch of
+    floating-point or uint8 inputs is ``(inputs − mean) / std`` in the requested dtype.  Other integers (token ids) are
+    returned unchanged.
 
-    ``place`` is where batches are taken to; where the samples live unless given.
+    ``place`` is the device that batches are copied to; unless given, batches stay on the device of the samples.
 
     Raises:
         FedscapeError: no samples, or inputs and targets differ in number.
+
+    Example:
+        >>> import torch
+        >>> from landscape import Samples
+        >>> images = torch.tensor([[[[0, 255]]], [[[51, 102]]]], dtype=torch.uint8)
+        >>> samples = Samples(images, torch.tensor([3, 7]), mean=torch.zeros(1, 1, 1), std=torch.full((1, 1, 1), 255.0))
+        >>> inputs, targets = samples.batch(slice(0, 1), torch.float32)
+        >>> inputs, targets
+        (tensor([[[[0., 1.]]]]), tensor([3]))
+        >>> len(samples.subset([1]))
+        1
     """
 
     inputs: Tensor
@@ -53,33 +58,33 @@ class Samples:
 
     @property
     def device(self) -> torch.device:
-        """Where the samples live."""
+        """The device that stores the samples."""
         return self.inputs.device
 
     @property
     def streams(self) -> bool:
-        """Whether batches are taken from the host's memory to another device."""
+        """Whether batches are copied from the host's memory to another device."""
         return self.place is not None and self.place != self.device
 
     @property
     def tensors(self) -> tuple[Tensor | None, ...]:
-        """All that decides the batches' values: inputs, targets, mean, std."""
+        """The tensors that determine the values of batches: inputs, targets, mean, std."""
         return self.inputs, self.targets, self.mean, self.std
 
     @property
     def nbytes(self) -> int:
-        """The memory they take."""
+        """The size of all tensors in bytes."""
         return sum(tensor.nbytes for tensor in self.tensors if tensor is not None)
 
     def to(self, device: torch.device | str) -> Samples:
-        """The same samples on a device."""
+        """Copy the samples to a device."""
         return Samples(*(None if t is None else t.to(device) for t in self.tensors))  # type: ignore[arg-type]
 
     def streamed(self, place: torch.device | str) -> Samples:
-        """The same samples in the host's memory, each batch of which is taken to ``place`` when its turn comes.
+        """The same samples in the host's memory; each batch is copied to ``place`` when it is taken.
 
-        For CUDA they are pinned, so that the host does not wait for the copies, unless they take more than half of the
-        host's free memory: those that are mapped from a file stay there.
+        For CUDA the memory is pinned, so that the host does not wait for the copies, unless the samples take more than
+        half of the host's free memory: samples that are mapped from a file stay in the file.
         """
         host, place = self.to("cpu"), torch.device(place)
         if place.type == "cuda" and self.nbytes <= free_memory(torch.device("cpu")) // 2:
@@ -87,13 +92,18 @@ class Samples:
         return replace(host, place=place)
 
     def placed(self, place: torch.device, stream: bool | None = None) -> Samples:
-        """The same samples on a device; streamed to it if asked for, or where they take half of its free memory."""
+        """The same samples on a device, or streamed to it.
+
+        Args:
+            place: the device.
+            stream: whether to stream; unless given, where the samples take more than half of the free GPU memory.
+        """
         if stream is None:
             stream = place.type == "cuda" and self.device.type == "cpu" and self.nbytes > free_memory(place) // 2
         return self.streamed(place) if stream else self.to(place)
 
     def digest(self) -> str:
-        """A fingerprint of all there is."""
+        """A SHA-256 digest of all tensors."""
         return tensor_digest(*self.tensors)
 
     def subset(self, indices: Sequence[int] | Tensor) -> Samples:
@@ -106,7 +116,7 @@ class Samples:
         return self.prepare(self._taken(self.inputs, indices), dtype), self._targets(indices, dtype)
 
     def stored(self, indices: Indices) -> tuple[Tensor, Tensor]:
-        """Inputs and targets at these positions as they are stored, where batches are taken to: for augmentation."""
+        """Inputs and targets at these positions as stored, on the device of the batches: for augmentation."""
         return self._taken(self.inputs, indices), self._taken(self.targets, indices)
 
     def _taken(self, tensor: Tensor, indices: Indices) -> Tensor:
@@ -121,7 +131,7 @@ class Samples:
             return inputs
         inputs = inputs.to(dtype)
         if inputs.dim() == 4 and inputs.device.type == "cpu":
-            # The CPU's convolutions and pools are faster in this layout.
+            # Convolutions and pooling on the CPU are faster in this memory format.
             inputs = inputs.contiguous(memory_format=torch.channels_last)
         if self.mean is None or self.std is None:
             return inputs
@@ -139,10 +149,10 @@ class Samples:
     def portion(
         self, size: int, dtype: torch.dtype, rank: int, world: int
     ) -> Iterator[tuple[int, Tensor, Tensor, float]]:
-        """One rank's samples, ``size`` at a time: the first one's position, inputs, targets, share of all n.
+        """The samples of one rank, ``size`` at a time: position of the first one, inputs, targets, share of all n.
 
-        A rank's samples lie together and are as many as another's, or one less; where there are more ranks than
-        samples, some have none.
+        The samples of a rank are consecutive, and the numbers of samples of any two ranks differ by at most one.
+        With more ranks than samples, some ranks have none.
         """
         n = len(self)
         first, last = rank * n // world, (rank + 1) * n // world
@@ -151,212 +161,32 @@ class Samples:
             inputs, targets = self.batch(slice(start, stop), dtype)
             yield start, inputs, targets, (stop - start) / n
 
+    def even_inputs(self, size: int, dtype: torch.dtype) -> Iterator[Tensor]:
+        """The inputs of all samples in batches of nearly equal size, at most ``size``."""
+        count = -(-len(self) // size)
+        for k in range(count):
+            yield self.batch(slice(k * len(self) // count, (k + 1) * len(self) // count), dtype)[0]
+
 
 def as_samples(data: Samples | tuple[Tensor, Tensor]) -> Samples:
-    """``Samples`` as they are; a pair of tensors (inputs, targets) is wrapped."""
+    """Return ``Samples`` unchanged; make them of a pair of tensors (inputs, targets)."""
     return data if isinstance(data, Samples) else Samples(*data)
 
 
-Objective = Callable[[nn.Module, Any], Tensor]
-"""(module, batch) -> the scalar mean over the batch."""
-
-
-class Batches:
-    """Batches of any kind, and a scalar objective of module and batch.
-
-    They are gone through once to be weighed, and then in each pass; they must be the same in the same order each time.
-
-    Args:
-        batches: tensors, or mappings, tuples and lists of such; anything else in them is passed as it is.
-        objective: (module, batch) -> the scalar mean over the batch.
-        size: batch -> its weight in the mean over all batches; the length of the first tensor in it unless given.
-            A batch of size 0 is left out.
+def random_subset(data: Samples, count: int) -> Samples:
+    """Draw ``count`` samples without replacement: always the same samples of the same data.
 
     Raises:
-        FedscapeError: the batches can be gone through only once, a size is negative or cannot be told, there are
-            no samples.
+        FedscapeError: ``count`` is below 1 or above the number of samples.
+
+    Example:
+        >>> import torch
+        >>> from landscape.data.samples import Samples, random_subset
+        >>> ten = Samples(torch.arange(10.0), torch.arange(10))
+        >>> torch.equal(random_subset(ten, 3).targets, random_subset(ten, 3).targets)
+        True
     """
-
-    def __init__(self, batches: Iterable[Any], objective: Objective, size: Callable[[Any], int] | None = None) -> None:
-        if isinstance(batches, Iterator):
-            raise FedscapeError("the batches can be gone through only once: give a list, a DataLoader or the like")
-        self.batches, self.objective = batches, objective
-        self.device = torch.device("cpu")
-        weighed = [(_size(batch, size), _print(batch)) for batch in batches]
-        self._sizes, self._prints = [s for s, _ in weighed], [p for _, p in weighed]
-        if not sum(self._sizes):
-            raise FedscapeError("there are no samples: at least one is needed")
-
-    def __len__(self) -> int:
-        """The sum of all sizes."""
-        return sum(self._sizes)
-
-    def digest(self) -> str:
-        """A fingerprint of all tensors in the batches and of the batches' sizes; the objective is not in it."""
-        sha = hashlib.sha256(repr(self._sizes).encode())
-        for batch in self.batches:
-            sha.update(tensor_digest(*tensors(batch)).encode())
-        return sha.hexdigest()
-
-    def to(self, device: torch.device | str) -> Batches:
-        """The same batches, each on a device when its turn comes."""
-        moved = copy.copy(self)
-        moved.device = torch.device(device)
-        return moved
-
-    def portion(self, size: int, dtype: torch.dtype, rank: int, world: int) -> Iterator[tuple[int, Any, None, float]]:
-        """One rank's batches, each ``world``-th: its number, the batch, no targets, its share of the whole.
-
-        Raises:
-            FedscapeError: the batches are others than at first.
-        """
-        number, n = -1, len(self)
-        for number, batch in enumerate(self.batches):
-            if number < len(self._sizes) and (number % world != rank or self._sizes[number] == 0):
-                continue
-            if number >= len(self._sizes) or _print(batch) != self._prints[number]:
-                raise _changed(number)
-            yield number, self._moved(batch, dtype), None, self._sizes[number] / n
-        if number + 1 != len(self._sizes):
-            raise _changed(number + 1)
-
-    def _moved(self, thing: Any, dtype: torch.dtype) -> Any:
-        if isinstance(thing, Tensor):
-            return thing.to(self.device, dtype) if thing.is_floating_point() else thing.to(self.device)
-        if isinstance(thing, Mapping):
-            return {key: self._moved(value, dtype) for key, value in thing.items()}
-        if isinstance(thing, tuple) and hasattr(thing, "_fields"):
-            return type(thing)(*(self._moved(value, dtype) for value in thing))
-        if isinstance(thing, (tuple, list)):
-            return type(thing)(self._moved(value, dtype) for value in thing)
-        return thing
-
-
-def _changed(number: int) -> FedscapeError:
-    return FedscapeError(
-        f"batch {number} is not what it was at first: the batches must be the same in the same order each time "
-        "(no shuffling, no random augmentation)"
-    )
-
-
-def tensors(thing: Any) -> Iterator[Tensor]:
-    """All tensors in a batch, or in a model's outputs: in mappings, tuples and lists."""
-    if isinstance(thing, Tensor):
-        yield thing
-    elif isinstance(thing, (Mapping, tuple, list)):
-        for value in thing.values() if isinstance(thing, Mapping) else thing:
-            yield from tensors(value)
-
-
-def _size(batch: Any, size: Callable[[Any], int] | None) -> int:
-    if size is None:
-        first = next(tensors(batch), None)
-        if first is None or first.dim() == 0:
-            raise FedscapeError(
-                "the size of a batch cannot be told, as no tensor with a first axis leads it: give size"
-            )
-        return len(first)
-    found = int(size(batch))
-    if found < 0:
-        raise FedscapeError(f"the size of a batch is {found}: it must be 0 or more")
-    return found
-
-
-def _print(batch: Any) -> list[tuple[torch.Size, int]]:
-    """Tells batches apart: the shape and the sum of the bytes of each tensor in it."""
-    return [
-        (t.shape, int(t.detach().contiguous().reshape(-1).view(torch.uint8).sum(dtype=torch.int64)))
-        for t in tensors(batch)
-        if t.layout == torch.strided
-    ]
-
-
-class MicroBatches:
-    """A data set as the loops over it see it: this rank's portion, ``size`` samples at a time.
-
-    Iterating gives (position of the first sample, inputs, targets, share of the whole data set).  :class:`Batches`
-    are as large as they are, and their ``size`` is 1: one at a time.  ``tf32`` says whether products over them may
-    round to TF32.
-
-    Attributes:
-        sound: what :mod:`landscape.autograd.preconditions` has found right.
-    """
-
-    def __init__(
-        self,
-        data: Samples | Batches,
-        size: int,
-        dtype: torch.dtype,
-        tf32: bool = False,
-        penalty: MAN | None = None,
-    ) -> None:
-        self.data, self.size, self.dtype, self.tf32, self.penalty = data, size, dtype, tf32, penalty
-        self.sound: set[Any] = set()
-
-    @property
-    def cut(self) -> tuple[int, int, int]:
-        """What decides which samples a micro-batch has: (size, rank, number of ranks)."""
-        return self.size, *rank_and_world()
-
-    @property
-    def divided(self) -> bool:
-        """Whether there is more than one, on all ranks together."""
-        return self.size < len(self.data) or rank_and_world()[1] > 1
-
-    @property
-    def resident(self) -> list[Tensor]:
-        """Tensors that live as long as the data set, of which a micro-batch may be a part."""
-        return [self.data.inputs, self.data.targets] if isinstance(self.data, Samples) else []
-
-    def __iter__(self) -> Iterator[tuple[int, Any, Any, float]]:
-        return self.data.portion(self.size, self.dtype, *rank_and_world())
-
-    def scored(self, module: nn.Module, loss: Loss, inputs: Any, targets: Any) -> tuple[Tensor, Tensor]:
-        """A micro-batch's mean loss, with the penalty of its activations where there is one, and the outputs.
-
-        Raises:
-            FedscapeError: the objective is no scalar; the penalty finds no activation.
-        """
-        if self.penalty is None:
-            outputs = self.outputs(module, inputs)
-            return loss(outputs, targets), outputs
-        with self.penalty.watching(module) as penalty:
-            outputs = self.outputs(module, inputs)
-        return loss(outputs, targets) + penalty(), outputs
-
-    def outputs(self, module: nn.Module, inputs: Any) -> Tensor:
-        """What the loss takes beside the targets: the module's outputs, or of :class:`Batches` their objective.
-
-        Raises:
-            FedscapeError: the objective is no scalar.
-        """
-        if isinstance(self.data, Samples):
-            return module(inputs)
-        value = self.data.objective(module, inputs)
-        if not isinstance(value, Tensor) or value.numel() != 1:
-            what = f"a tensor of shape {tuple(value.shape)}" if isinstance(value, Tensor) else type(value).__name__
-            raise FedscapeError(f"the objective returned {what}: it must return a scalar tensor, the batch's mean")
-        return value.reshape(())
-
-    def sum(self, over_portion: Callable[[], Tensor]) -> Tensor:
-        """What ``over_portion()`` sums over this rank's portion, summed over all ranks by one all-reduce.
-
-        Where the device's memory runs out it begins again with micro-batches of half the size, which stays and is
-        reported by a warning.
-
-        Raises:
-            torch.OutOfMemoryError: one sample is too much.
-        """
-        while True:
-            try:
-                total = over_portion()
-                break
-            except torch.OutOfMemoryError:
-                _, world = rank_and_world()
-                largest = min(self.size, -(-len(self.data) // world))
-                if largest <= 1:
-                    raise
-            # Out of the handler: the error's traceback would keep the graph alive.
-            self.size = largest // 2
-            warnings.warn(f"the device ran out of memory: the micro-batch size is now {self.size}", stacklevel=2)
-        return sum_over_ranks(total)
+    if not 1 <= count <= len(data):
+        raise FedscapeError(f"{count} samples are asked for: give a number from 1 to {len(data)}")
+    order = torch.randperm(len(data), generator=torch_generator(0, "subset"))
+    return data.subset(order[:count].sort().values)

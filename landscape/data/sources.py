@@ -1,4 +1,4 @@
-"""Where each data set comes from: its folder under the data directory, its archives, the published checksums."""
+"""The sources of the data sets: folders under the data directory, archives to download, published checksums."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ class Source:
     """A data set as it is published.
 
     Attributes:
-        folder: under the data directory; one name or several, as ``MNIST/raw``.
-        layout: what lies in it.
-        archives: what ``fetch`` downloads; none where that needs an account, or comes from Hugging Face.
-        by_hand: how the rest is had, one sentence.
+        folder: under the data directory; may have several parts, such as ``MNIST/raw``.
+        layout: the files in the folder.
+        archives: what ``fetch`` downloads; none if that needs an account, or if Hugging Face has the data.
+        by_hand: one sentence on how to get the rest.
         files: published checksums of files in the folder.
         lengths: their published lengths in bytes: a file of this length with another checksum is damaged.
-        hub: its name on Hugging Face, where it is had from there.
+        hub: the name on Hugging Face, if it is downloaded from there.
     """
 
     folder: str
@@ -47,7 +47,7 @@ class Source:
 
     @property
     def fetched(self) -> bool:
-        """Whether ``fetch`` gets it, or a part of it."""
+        """Whether ``fetch`` downloads the data set or a part of it."""
         return bool(self.archives or self.hub)
 
 
@@ -272,10 +272,10 @@ SOURCES: dict[str, Source] = {
 
 
 def source_folder(name: str, data_dir: Path | None) -> Path:
-    """The folder of a data set; naming the data set's own folder as ``data_dir`` serves too.
+    """The folder of a data set in ``data_dir``, which may also be that folder itself.
 
     Raises:
-        FedscapeError: there is none; it says how to get the data and how they must lie.
+        FedscapeError: there is no such folder; the message says how to get the data and which files it must hold.
     """
     source = SOURCES[name]
     if data_dir is None:

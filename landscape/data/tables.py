@@ -1,4 +1,4 @@
-"""Tables of text that come with images."""
+"""Read tables of text that describe images."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from landscape.errors import FedscapeError
 
 
 def read_lines(path: Path) -> list[str]:
-    """A text file's lines that are not empty.
+    """The lines of a text file that are not empty.
 
     Raises:
-        FedscapeError: it cannot be read or is no text.
+        FedscapeError: the file cannot be read or is not text.
     """
     try:
         return [line for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
@@ -29,7 +29,7 @@ def read_csv(path: Path, columns: Sequence[str]) -> list[tuple[str, ...]]:
     """These columns of a comma-separated file with a header line, row by row.
 
     Raises:
-        FedscapeError: it cannot be read, lacks a column, or a row lacks a value.
+        FedscapeError: the file cannot be read, lacks a column, or a row lacks a value.
     """
     try:
         header, *rows = list(csv.reader(read_lines(path))) or [[]]
@@ -46,10 +46,10 @@ def read_csv(path: Path, columns: Sequence[str]) -> list[tuple[str, ...]]:
 
 
 def numbers(path: Path, values: Sequence[str], what: str) -> np.ndarray:
-    """Text -> int64.
+    """Whole numbers as text -> int64 [n].
 
     Raises:
-        FedscapeError: one is no whole number.
+        FedscapeError: a value is not a whole number.
     """
     try:
         return np.array([int(value) for value in values], dtype=np.int64)
@@ -58,7 +58,13 @@ def numbers(path: Path, values: Sequence[str], what: str) -> np.ndarray:
 
 
 def client_ids(names: Sequence[str]) -> np.ndarray:
-    """Names of clients -> their ids from 0, in the order of the names, numbers as numbers, int64 [n]."""
+    """Names of clients -> ids from 0, int64 [n]; numbers in their order first, then other names in theirs.
+
+    Example:
+        >>> from landscape.data.tables import client_ids
+        >>> client_ids(["10", "9", "anna", "9"])
+        array([1, 0, 2, 0])
+    """
     order = {name: i for i, name in enumerate(sorted(set(names), key=lambda name: (_rank(name), name)))}
     return np.array([order[name] for name in names], dtype=np.int64)
 

@@ -1,8 +1,8 @@
-"""The papers' networks by name, one file a family.  Initialisation is PyTorch's, or stated where it differs."""
+"""The papers' networks by name, one file per family.  Initialisation is PyTorch's unless a network says otherwise."""
 
 from landscape.models.building import MODELS, Builder, build_model
 
-# The order of these is the order of the registry, in which the names are shown.
+# The order of these imports is the order of the registry, in which commands list the names.
 from landscape.models.digits import digits_cnn, digits_mlp  # isort: skip
 from landscape.models.small import cnn_emnist, convnet_tiny, lenet_fed  # isort: skip
 from landscape.models.resnets import (  # isort: skip

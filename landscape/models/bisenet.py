@@ -1,9 +1,9 @@
 """BiSeNet V2 (Yu et al., IJCV 2021), for real-time segmentation of Cityscapes and IDDA.
 
-A wide, shallow branch sees details at 1/8 of the size, a thin, deep one sees meaning at 1/32; each gates the other,
-and a head reads the classes of 8x8 pixels at once from their product.  As FedDrive (Fantauzzo et al., IROS 2022) has
-it, which Caldarola et al. follow, and without the auxiliary heads that it trains beside the last: the loss is that of
-the network's one output, in training as in the landscape.
+A wide, shallow branch computes details at 1/8 of the size, a thin, deep branch semantics at 1/32; each gates the other,
+and a head computes the classes of 8x8 pixels at once from the result.  This is the version of FedDrive (Fantauzzo et
+al., IROS 2022), which Caldarola et al. use, without its auxiliary heads for training: the loss is that of the one
+output, in training and in the landscape.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def detail_branch(channels: int, norm: Norm) -> nn.Sequential:
 
 
 class Stem(nn.Module):
-    """Down to 1/4 of the size in two ways at once."""
+    """Reduces images to 1/4 of their size, by convolutions and by pooling."""
 
     def __init__(self, channels: int, norm: Norm) -> None:
         super().__init__()
@@ -62,9 +62,9 @@ class Stem(nn.Module):
 
 
 class GatherExpansion(nn.Module):
-    """3x3 convolution, expansion by channel, projection; of stride 2 with a shortcut that shrinks as well.
+    """3x3 convolution, expansion by channel, projection; with stride 2 the shortcut has stride 2 as well.
 
-    The last scale of the residual starts from 0, so that a block of stride 1 begins as ReLU.
+    The last scale of the residual is initialised with 0, so that a block of stride 1 begins as a ReLU.
     """
 
     def __init__(self, inputs: int, outputs: int, stride: int, norm: Norm) -> None:
@@ -87,7 +87,7 @@ class GatherExpansion(nn.Module):
 
 
 class ContextEmbedding(nn.Module):
-    """Adds what the whole image looks like to each place."""
+    """Adds features of the whole image at each position."""
 
     def __init__(self, channels: int, norm: Norm) -> None:
         super().__init__()
@@ -111,7 +111,7 @@ def semantic_branch(channels: int, norm: Norm) -> nn.Sequential:
 
 
 class GuidedAggregation(nn.Module):
-    """Details gated by meaning, meaning gated by details, summed at the details' size."""
+    """Details gated by semantics, semantics gated by details, summed at the size of the details."""
 
     def __init__(self, norm: Norm) -> None:
         super().__init__()
@@ -136,8 +136,8 @@ class GuidedAggregation(nn.Module):
 class BiSeNetV2(nn.Module):
     """The two branches, their aggregation and a head of 1,024 channels.
 
-    Initialised as FedDrive's: convolutions from Kaiming normal by fan-out, biases from 0, the last scale of each
-    gather-and-expansion block from 0.
+    Initialisation as in FedDrive: convolutions with Kaiming normal by fan-out, biases and the last scale of each
+    gather-and-expansion block with 0.
     """
 
     def __init__(self, name: str, input_shape: Sequence[int], classes: int, norm: Norm) -> None:
@@ -157,7 +157,7 @@ class BiSeNetV2(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """Images [n, C, H, W] -> logits of each pixel [n, classes, H, W]."""
         logits = self.head(self.aggregation(self.detail(x), self.semantic(x)))
-        return logits[..., : x.shape[2], : x.shape[3]]  # sides that 8 does not divide were rounded up
+        return logits[..., : x.shape[2], : x.shape[3]]  # sides are rounded up to multiples of 8 inside
 
 
 @MODELS.register("bisenet_v2")

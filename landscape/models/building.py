@@ -1,4 +1,4 @@
-"""Networks by name: the registry, and how one is built from a seed."""
+"""The registry of networks, and building one from a seed."""
 
 from __future__ import annotations
 
@@ -29,9 +29,15 @@ def build_model(
 
     Raises:
         FedscapeError: an unknown name, or a network that cannot take such inputs.
+
+    Example:
+        >>> from landscape import build_model
+        >>> net = build_model("digits_mlp", seed=0, input_shape=(1, 8, 8), classes=10)
+        >>> sum(parameter.numel() for parameter in net.parameters())
+        6570
     """
     builder = MODELS.get(name, imports=imports)
-    # On the CPU whatever torch's default device is: the draws are then the same for every device.
+    # Always on the CPU, so that the random numbers are the same for every device.
     with global_seed(seed, "initialisation"), torch.device("cpu"):
         try:
             model = builder(input_shape=tuple(input_shape), classes=classes, **kwargs)
@@ -48,7 +54,7 @@ def image_shape(name: str, shape: Sequence[int], smallest: int) -> tuple[int, in
     """One image's (channels, height, width).
 
     Raises:
-        FedscapeError: inputs are no images, or smaller than the model ``name`` takes.
+        FedscapeError: inputs that are not images, or smaller than the model ``name`` takes.
     """
     if len(shape) != 3 or min(shape[1:]) < smallest:
         raise FedscapeError(

@@ -10,7 +10,7 @@ from landscape.models.building import MODELS, image_shape
 from landscape.models.norms import Norm, batch_norm, group_norm, kaiming_normal
 
 STAGES = ((1, 16, 1, 1), (6, 24, 2, 2), (6, 32, 3, 2), (6, 64, 4, 2), (6, 96, 3, 1), (6, 160, 3, 2), (6, 320, 1, 1))
-"""Expansion, channels, blocks and stride of the first, as in the paper's table 2."""
+"""Expansion, channels, number of blocks and stride of the first one, as in the paper's table 2."""
 
 
 def _convolved(
@@ -22,7 +22,7 @@ def _convolved(
 
 
 class InvertedResidual(nn.Module):
-    """1x1 expansion, 3x3 convolution by channel, 1x1 linear projection; a shortcut where the shape stays."""
+    """1x1 expansion, 3x3 convolution by channel, 1x1 linear projection; a shortcut if the shape stays."""
 
     def __init__(self, inputs: int, outputs: int, stride: int, expansion: int, norm: Norm) -> None:
         super().__init__()
@@ -41,7 +41,7 @@ class InvertedResidual(nn.Module):
 class MobileNetV2(nn.Module):
     """torchvision's MobileNetV2 with any normalisation; parameter names and initialisation are torchvision's.
 
-    Convolutions start from Kaiming normal by fan-out, the dense layer from N(0, 0.01²) and biases of 0.
+    Convolutions are initialised with Kaiming normal by fan-out, the dense layer with N(0, 0.01²) and biases of 0.
     """
 
     def __init__(self, name: str, input_shape: Sequence[int], classes: int, norm: Norm) -> None:
@@ -69,7 +69,7 @@ class MobileNetV2(nn.Module):
 def mobilenet_v2_gn(input_shape: Sequence[int], classes: int) -> nn.Module:
     """MobileNetV2 with GroupNorm(2), as Hsu et al. (ECCV 2020) have it; 4,821,740 parameters for Landmarks' 2,028.
 
-    Initialised as torchvision's; the papers start from ImageNet's weights, which are not shipped.
+    Initialised as torchvision's; the papers start from weights trained on ImageNet, which are not included here.
     """
     return MobileNetV2("mobilenet_v2_gn", input_shape, classes, group_norm(2))
 

@@ -1,4 +1,4 @@
-"""Normalisation layers that networks are built with, and how convolutions start."""
+"""Normalisation layers of networks, and the initialisation of convolutions."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Literal
 from torch import nn
 
 Norm = Callable[[int], nn.Module]
-"""channels -> the layer that normalises them."""
+"""(number of channels) -> a normalisation layer."""
 
 
 def batch_norm(channels: int) -> nn.Module:
@@ -17,12 +17,12 @@ def batch_norm(channels: int) -> nn.Module:
 
 
 def group_norm(groups: int) -> Norm:
-    """GroupNorm with so many groups in place of BatchNorm (Hsieh et al., ICML 2020)."""
+    """GroupNorm with ``groups`` groups instead of BatchNorm (Hsieh et al., ICML 2020)."""
     return lambda channels: nn.GroupNorm(groups, channels)
 
 
 def kaiming_normal(module: nn.Module, fan: Literal["fan_in", "fan_out"]) -> None:
-    """Start every convolution from N(0, 2/fan) (He et al., ICCV 2015), its bias from 0."""
+    """Initialise every convolution from N(0, 2/fan) (He et al., ICCV 2015), its bias with 0."""
     for layer in module.modules():
         if isinstance(layer, nn.Conv2d):
             nn.init.kaiming_normal_(layer.weight, mode=fan, nonlinearity="relu")

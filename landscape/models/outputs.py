@@ -1,4 +1,4 @@
-"""Whether a model's outputs are what a task takes."""
+"""Check that a model's outputs have the shape that a task needs."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from landscape.errors import FedscapeError
 
 @torch.no_grad()
 def require_outputs(model: nn.Module, task: str, classes: int, data: Samples) -> None:
-    """Try a model on a sample: its outputs must be those that the task takes.
+    """Run a model on one sample and check the shape of its outputs.
 
     Args:
-        model: on the samples' device; left as it is.
-        task: what it is to tell.
-        classes: how many there are.
+        model: on the samples' device; not changed.
+        task: ``classification`` or ``segmentation``.
+        classes: the number of classes.
         data: the samples.
 
     Raises:
-        FedscapeError: they are not.
+        FedscapeError: the task needs outputs of another shape.
     """
     training, parameter = model.training, next(model.parameters(), None)
     inputs, targets = data.batch(slice(0, 1), torch.float32 if parameter is None else parameter.dtype)

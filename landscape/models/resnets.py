@@ -15,7 +15,7 @@ class BasicBlock(nn.Module):
     """Two 3x3 convolutions and a ``shortcut``, normalised by ``norm(channels)``.
 
     The shortcut of a block that changes the shape is a 1x1 convolution, or, with ``padded``, the subsampled input with
-    channels of 0 behind (the paper's options B and A).
+    channels of zeros appended (the paper's options B and A).
     """
 
     def __init__(self, inputs: int, outputs: int, stride: int, norm: Norm, *, padded: bool = False) -> None:
@@ -37,7 +37,7 @@ class BasicBlock(nn.Module):
 
 
 class PaddedShortcut(nn.Module):
-    """Every ``stride``-th pixel, and ``channels`` more of 0."""
+    """Every ``stride``-th pixel, with ``channels`` channels of zeros appended."""
 
     def __init__(self, stride: int, channels: int) -> None:
         super().__init__()

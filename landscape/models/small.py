@@ -68,8 +68,8 @@ def convnet_tiny(input_shape: Sequence[int], classes: int) -> nn.Module:
 def cnn_emnist(input_shape: Sequence[int], classes: int) -> nn.Module:
     """FedSAM's EMNIST network, which is Reddi et al.'s (ICLR 2021); 1,206,590 parameters for 1x28x28 and 62 classes.
 
-    conv 3x3 -> 32, ReLU; conv 3x3 32 -> 64, ReLU, pool 2, dropout 1/4; -> 128, ReLU, dropout 1/2, -> classes.  It
-    starts as theirs does, from Keras' defaults: Glorot uniform weights and biases of 0.
+    conv 3x3 -> 32, ReLU; conv 3x3 32 -> 64, ReLU, pool 2, dropout 1/4; -> 128, ReLU, dropout 1/2, -> classes.  The
+    initialisation is theirs, Keras' default: Glorot uniform weights and biases of 0.
     """
     channels, height, width = image_shape("cnn_emnist", input_shape, 6)
     network = nn.Sequential(

@@ -1,4 +1,4 @@
-"""Other samples divided as a partition divides the training samples."""
+"""Divide other samples, such as test data, with the label ratios of a partition of the training samples."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from landscape.partitions.partition import Partition, is_labels
 
 
 def matching_partition(partition: Partition, labels: np.ndarray, others: np.ndarray, seed: int) -> Partition:
-    """Divide other samples, such as the test data, so that each client has its own label ratios there too.
+    """Divide other samples, such as the test data, by the label ratios that each client has in training.
 
     Client i gets s·n_ic of the other samples of class c, where n_ic are its training samples of it and s is the
-    largest factor that the other samples allow; each number is rounded up or down at random with the right mean.  No
-    sample goes to two clients; all are used where the classes of both sets are in the same ratios and the partition
-    uses each training sample once.
+    largest factor that the other samples allow.  Each number is rounded up or down at random, with the exact value as
+    its mean.  No sample goes to two clients.  All are used if the classes of both sets have the same ratios and the
+    partition uses each training sample once.
 
     Args:
         partition: of the training samples.
@@ -24,8 +24,18 @@ def matching_partition(partition: Partition, labels: np.ndarray, others: np.ndar
         seed: the same seed gives the same division.
 
     Raises:
-        FedscapeError: targets that are no classes, a class that the other samples lack, or so few of them that a client
-            has none.
+        FedscapeError: targets that are not classes, a class that the other samples lack, or so few of them that a
+            client has none.
+
+    Example:
+        >>> import numpy as np
+        >>> from landscape.partitions.label_matching import matching_partition
+        >>> from landscape.partitions.partition import Partition
+        >>> labels = np.array([0, 0, 1, 1])
+        >>> training = Partition((np.array([0, 1]), np.array([2, 3])))
+        >>> test = np.array([1, 0, 1, 0])
+        >>> [test[mine].tolist() for mine in matching_partition(training, labels, test, seed=0).clients]
+        [[0, 0], [1, 1]]
     """
     if not (is_labels(labels) and is_labels(others)):
         raise FedscapeError("test data are split by one class a sample, these have targets of another kind")
@@ -40,7 +50,7 @@ def matching_partition(partition: Partition, labels: np.ndarray, others: np.ndar
     parts: list[list[np.ndarray]] = [[] for _ in range(len(partition))]
     for c in np.flatnonzero(wanted):
         order = random.permutation(len(partition))
-        # Steps of a random offset: each number is one of its two neighbours, and their sum is too.
+        # Systematic rounding with a random offset: each number, and their sum, is rounded down or up.
         steps = np.floor(np.cumsum(scale * counts[order, c]) + random.random()).astype(np.int64)
         pool = random.permutation(np.flatnonzero(others == c))
         for client, mine in zip(order, np.split(pool, np.minimum(steps, len(pool))), strict=False):

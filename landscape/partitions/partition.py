@@ -21,7 +21,18 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Partition:
-    """The training samples of each client: ``clients[i]`` are client i's sample indices (int64, sorted)."""
+    """The training samples of each client: ``clients[i]`` are client i's sample indices (int64, sorted).
+
+    Example:
+        >>> import numpy as np
+        >>> from landscape import Partition
+        >>> two = Partition((np.array([0, 2]), np.array([1, 3, 4])))
+        >>> len(two), two.sizes
+        (2, array([2, 3]))
+        >>> two.label_counts(np.array([0, 0, 1, 1, 1]), classes=2)
+        array([[1, 1],
+               [1, 2]])
+    """
 
     clients: tuple[np.ndarray, ...]
 
@@ -38,17 +49,17 @@ class Partition:
         return np.stack([np.bincount(labels[indices], minlength=classes) for indices in self.clients])
 
     def digest(self) -> str:
-        """A SHA-256 over sizes and indices: equal for equal partitions."""
+        """A SHA-256 digest of sizes and indices: equal for equal partitions."""
         sha = hashlib.sha256(self.sizes.astype("<i8").tobytes())
         for indices in self.clients:
             sha.update(indices.astype("<i8").tobytes())
         return sha.hexdigest()
 
     def save(self, path: str | Path) -> None:
-        """Write ``.npz`` with one array of indices a client, ``client_00000`` and on.
+        """Write ``.npz`` with one array of indices per client: ``client_00000``, ``client_00001``, ...
 
         Raises:
-            FedscapeError: it cannot be written.
+            FedscapeError: the file cannot be written.
         """
         with atomic_write(path) as file:
             arrays = {f"client_{i:05d}": indices for i, indices in enumerate(self.clients)}
@@ -56,7 +67,7 @@ class Partition:
 
     @classmethod
     def load(cls, path: str | Path) -> Partition:
-        """Read what :meth:`save` wrote.
+        """Read a file written by :meth:`save`.
 
         Raises:
             FedscapeError: the file is missing or damaged.
@@ -83,25 +94,34 @@ def make_partition(
     """Divide samples among clients.
 
     Args:
-        spec: ``NAME[:PARAMETERS][+replacement][+sizes:DEVIATION]``, sizes equal unless log-normal ones are asked for:
+        spec: ``NAME[:PARAMETERS][+replacement][+sizes:DEVIATION]``; sizes are equal, or log-normal with ``+sizes``:
 
             - ``iid``;
             - ``dirichlet:ALPHA``: label ratios ~ Dir(α·1_C), FedDyn's parameter for each class;
-            - ``dirichlet-hsu:ALPHA``: label ratios ~ Dir(α·p), Hsu's total concentration; 0 is one class a client;
-            - ``pathological:CLASSES``: so many classes a client;
+            - ``dirichlet-hsu:ALPHA``: label ratios ~ Dir(α·p), Hsu's total concentration; with 0, one class per client;
+            - ``pathological:CLASSES``: that number of classes per client;
             - ``pam[:ALPHA:BETA]``: Pachinko allocation, superclasses ~ Dir(α·1), classes below each ~ Dir(β·1);
             - ``natural``: the data set's own clients.
 
-            Each sample is used once, with ``+replacement`` as often as it is drawn
+            Each sample is used once; with ``+replacement``, as often as it is drawn
             (:mod:`landscape.partitions.samplers`).
-        labels: the class of each training sample, [n] (``iid`` and ``natural``: anything with an entry a sample).
-        clients: how many clients.
+        labels: the class of each training sample, [n] (``iid`` and ``natural``: anything with one entry per sample).
+        clients: the number of clients.
         seed: the same seed gives the same partition.
         owners: the natural client of each sample, [n].
         superclasses: the superclass of each class, [classes].
 
     Raises:
-        FedscapeError: a spec that makes no sense or that these data do not fit, a client without samples.
+        FedscapeError: an invalid spec, or one that these data do not fit; a client without samples.
+
+    Example:
+        >>> import numpy as np
+        >>> from landscape import make_partition
+        >>> labels = np.arange(20) % 4
+        >>> make_partition("iid", labels, clients=5, seed=0).sizes
+        array([4, 4, 4, 4, 4])
+        >>> (make_partition("pathological:1", labels, clients=4, seed=0).label_counts(labels, 4) > 0).sum(axis=1)
+        array([1, 1, 1, 1])
     """
     asked = read_spec(spec)
     if not 1 <= clients <= len(labels):
@@ -130,14 +150,14 @@ def partition_dataset(spec: str, dataset: Dataset, clients: int, seed: int) -> P
 
 
 def is_labels(targets: np.ndarray) -> bool:
-    """Whether targets are one class a sample."""
+    """Whether targets are one class per sample."""
     return targets.ndim == 1 and targets.dtype.kind in "iu"
 
 
 def _sizes(samples: int, clients: int, deviation: float, seed: int) -> np.ndarray:
     if not deviation:
         return samplers.equal_sizes(samples, clients)
-    # Of their own purpose: they change no other draw.
+    # A purpose of its own, so that no other draw changes.
     return samplers.log_normal_sizes(samples, clients, deviation, numpy_generator(seed, "partition sizes"))
 
 

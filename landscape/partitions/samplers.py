@@ -1,4 +1,4 @@
-"""How samples are dealt to clients: by label ratios of each client, with or without replacement."""
+"""Distribute samples to clients: by label ratios of each client, with or without replacement."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ import numpy as np
 from landscape.errors import FedscapeError
 
 _SMALLEST = np.finfo(np.float64).tiny
-"""Below this a total of ratios has too few bits for a draw in proportion to them."""
+"""A total of ratios below this has too few bits for a draw in proportion to the ratios."""
 
 
 class Pools:
-    """The samples of each class in random order, dealt one after another.
+    """The samples of each class in random order, taken one after another.
 
-    With replacement a class that is used up is dealt again from its first sample, as in FedSMOO's code: no sample
-    comes a second time before all others of its class have come.
+    With replacement a class that is used up starts again from its first sample, as in FedSMOO's code: no sample is
+    taken a second time before all others of its class were taken.
 
     Attributes:
-        left: samples not yet dealt, [classes]; with replacement those there are.
+        left: the number of samples not yet taken, [classes]; with replacement, of all samples.
     """
 
     def __init__(self, labels: np.ndarray, random: np.random.Generator, *, replacement: bool = False) -> None:
@@ -37,7 +37,7 @@ class Pools:
         return pool[start : start + count]
 
     def hand(self, counts: np.ndarray) -> np.ndarray:
-        """The samples of one client that gets ``counts`` [classes] of the classes, [Σ counts]."""
+        """Take ``counts`` [classes] samples of the classes, for one client, [Σ counts]."""
         return np.concatenate([self.take(int(c), int(counts[c])) for c in np.flatnonzero(counts)])
 
     @property
@@ -49,7 +49,7 @@ class Pools:
 def iid(
     labels: np.ndarray, sizes: np.ndarray, random: np.random.Generator, replacement: bool = False
 ) -> list[np.ndarray]:
-    """A random split; every sample is used once (with replacement: label ratios of all data, drawn anew)."""
+    """A random split; every sample is used once (with replacement: drawn with the label ratios of all data)."""
     if replacement:
         pools = Pools(labels, random, replacement=True)
         return _drawn(np.tile(pools.left / len(labels), (len(sizes), 1)), pools, sizes, random)
@@ -61,10 +61,9 @@ def dirichlet(
 ) -> list[np.ndarray]:
     """FedDyn's sampler (Acar et al., ICLR 2021, and its code): label ratios ~ Dir(α·1_C).
 
-    Without replacement samples go one by one to a random client that is not full, in a class drawn from that
-    client's label ratios: a class that is used up is drawn again among the rest, which is drawing from the ratios
-    of the classes that are left; where a client's ratios have no mass left at all, the class is drawn by what is
-    left of each.  Every sample is used once.
+    Without replacement samples go one by one to a random client that is not full, in a class drawn by that client's
+    label ratios, restricted to the classes that are not used up; if these ratios are all 0, the class is drawn in
+    proportion to the samples left of each.  Every sample is used once.
     """
     if replacement:
         pools = Pools(labels, random, replacement=True)
@@ -96,14 +95,14 @@ def dirichlet_hsu(
 ) -> list[np.ndarray]:
     """Hsu et al., 2019: label ratios q ~ Dir(α·p), with p the label ratios of all data and α the total concentration.
 
-    Without replacement clients are filled one after another, and one whose class is used up draws new ratios over
-    the classes that are left for the rest of its samples.  Every sample is used once.
+    Without replacement clients are filled one after another.  When a class of a client is used up, the client draws
+    new ratios over the classes that are left, for the rest of its samples.  Every sample is used once.
 
-    The code of Caldarola et al., ECCV 2022, ships splits of this kind and not the rule that made them.  Classes a
+    The code of Caldarola et al., ECCV 2022, contains splits of this kind, but not the rule that made them.  Classes per
     client (100 clients of 500 samples) here / there: 1.3 / 1.3 at α = 0.05 of 10 classes, 4.9 / 5.1 at 0.5 of 100,
-    3.2 / 3.6 at 0.5 of 10; rescaling the old ratios, the other plain rule, gives 3.8 of 100.
+    3.2 / 3.6 at 0.5 of 10; the other simple rule, rescaling the old ratios, gives 3.8 of 100.
 
-    α = 0 is one class a client: without replacement as :func:`pathological` deals it, with it a class drawn by p.
+    α = 0 is one class per client: without replacement as in :func:`pathological`, with replacement drawn by p.
     """
     if alpha == 0 and not replacement:
         return pathological(labels, sizes, random, False, 1)
@@ -118,7 +117,7 @@ def dirichlet_hsu(
 
 
 def _filled(pools: Pools, size: int, weights: np.ndarray, random: np.random.Generator) -> np.ndarray:
-    """One client's samples: ratios ~ Dir(weights) over the classes left, drawn anew when one of its classes ends."""
+    """One client's samples: ratios ~ Dir(weights) over the classes left, drawn again when a class is used up."""
     parts = [np.empty(0, dtype=np.int64)]
     while size:
         here = pools.present
@@ -133,16 +132,16 @@ def _filled(pools: Pools, size: int, weights: np.ndarray, random: np.random.Gene
 def pathological(
     labels: np.ndarray, sizes: np.ndarray, random: np.random.Generator, replacement: bool, count: int
 ) -> list[np.ndarray]:
-    """``count`` classes a client.
+    """``count`` classes per client.
 
-    With replacement as FedSMOO's (Sun et al., ICML 2023): the classes at random, and samples evenly from them.
+    With replacement as FedSMOO's (Sun et al., ICML 2023): random classes, and samples evenly from them.
 
-    Without replacement classes go to as many clients as their sizes ask for, all of them to at least one, and a
-    class's samples are shared evenly among its clients.  Every sample is used once; the sizes are what that makes
-    them: equal, but for a few samples of rounding, where classes are equal and divide ``clients · count``.
+    Without replacement the number of clients of a class is in proportion to its samples, at least one, and the class's
+    samples are divided evenly among its clients.  Every sample is used once.  The clients' sizes follow from that: they
+    are equal, up to rounding, if the classes are equal and their number divides ``clients · count``.
 
     Raises:
-        FedscapeError: more classes a client than there are; without replacement, too few clients for all classes.
+        FedscapeError: more classes per client than there are; without replacement, too few clients for all classes.
     """
     pools = Pools(labels, random, replacement=replacement)
     here, clients = pools.present, len(sizes)
@@ -160,14 +159,14 @@ def pathological(
 
 
 def _holders(amounts: np.ndarray, clients: int, count: int, random: np.random.Generator) -> np.ndarray:
-    """Which client holds which class, [clients, classes]: ``count`` a client, by Adams' apportionment.
+    """Which client has which class, bool [clients, classes]: ``count`` per client, by Adams' apportionment.
 
-    The next class is one with the most samples for each client that has it so far; ties are broken at random.
+    The next class is one with the most samples per client that has it so far; ties are broken at random.
     """
     holds = np.zeros((clients, len(amounts)), dtype=bool)
     for client in random.permutation(clients):
         held = holds.sum(axis=0)
-        # Where nobody holds a class yet it comes first, the largest first; a class without samples never.
+        # Classes without a client come first, the largest first; a class without samples is never taken.
         load = np.where(held, amounts / np.maximum(held, 1), amounts * float(amounts.sum() + 1))
         order = np.lexsort((random.random(len(amounts)), -load))
         holds[client, order[:count]] = True
@@ -175,7 +174,7 @@ def _holders(amounts: np.ndarray, clients: int, count: int, random: np.random.Ge
 
 
 def _shared(pools: Pools, holds: np.ndarray, random: np.random.Generator) -> list[np.ndarray]:
-    """Each class's samples, evenly to the clients that hold it; what does not divide to those rounded down most."""
+    """Divide each class's samples evenly among its clients; remainders go to the clients rounded down most so far."""
     counts = np.zeros(holds.shape, dtype=np.int64)
     gained = np.zeros(len(holds))
     for c in pools.present:
@@ -195,12 +194,11 @@ def pam(
     beta: float,
     superclasses: np.ndarray,
 ) -> list[np.ndarray]:
-    """Pachinko allocation in two levels (Reddi et al., ICLR 2021, Appendix F): coarse labels, then fine ones.
+    """Pachinko allocation in two levels (Reddi et al., ICLR 2021, Appendix F): coarse labels, then fine labels.
 
     A client draws ratios θ ~ Dir(α·1) of the coarse labels and, below each of them, ratios ~ Dir(β·1) of its classes.
-    Without replacement clients are filled one after another; a class that is used up leaves its coarse label's other
-    classes to be drawn in its place, a coarse label that is used up leaves the other coarse labels.  Every sample is
-    used once.
+    Without replacement clients are filled one after another; draws are restricted to the classes and coarse labels
+    that are not used up.  Every sample is used once.
 
     ``superclasses`` are the coarse labels of the classes, [classes].
     """
@@ -228,20 +226,20 @@ def pam(
 
 
 def _tree(upper: np.ndarray, lower: list[np.ndarray], groups: list[np.ndarray], pools: Pools) -> np.ndarray:
-    """Cumulated ratios of the classes left, the ratios below each coarse label rescaled to 1, [classes]."""
+    """Cumulative ratios of the classes left, the ratios below each coarse label rescaled to 1, [classes]."""
     ratios = np.zeros(len(pools.left))
     for share, fine, group in zip(upper, lower, groups, strict=True):
         there = pools.left[group] > 0
         mass = (fine * there).sum()
         if mass >= _SMALLEST:
             ratios[group] = share * (fine * there / mass)
-        elif there.any():  # all of its mass is on classes that are used up
+        elif there.any():  # all of its ratios are of classes that are used up
             ratios[group] = share * there / there.sum()
     return np.cumsum(ratios)
 
 
 def natural(owners: np.ndarray, clients: int, random: np.random.Generator) -> list[np.ndarray]:
-    """The data set's own clients in the order of their ids; where fewer are wanted, so many of them at random.
+    """The data set's own clients in the order of their ids; a random choice of them if fewer are wanted.
 
     Raises:
         FedscapeError: more clients than there are.
@@ -254,14 +252,14 @@ def natural(owners: np.ndarray, clients: int, random: np.random.Generator) -> li
 
 
 def equal_sizes(samples: int, clients: int) -> np.ndarray:
-    """Equal sizes; the first clients hold one more where it does not divide."""
+    """Equal sizes, [clients]; the first clients have one sample more if the number does not divide."""
     return np.full(clients, samples // clients) + (np.arange(clients) < samples % clients)
 
 
 def log_normal_sizes(samples: int, clients: int, deviation: float, random: np.random.Generator) -> np.ndarray:
     """Sizes ∝ exp(N(0, deviation²)), as in FedDyn's unbalanced splits, that sum to ``samples`` exactly.
 
-    Shares are rounded down; what is left goes to the largest remainders.
+    Sizes are rounded down; the samples left over go to the largest remainders.
     """
     weights = random.lognormal(0, deviation, clients)
     exact = samples * (weights / weights.sum())
@@ -271,14 +269,14 @@ def log_normal_sizes(samples: int, clients: int, deviation: float, random: np.ra
 
 
 def _class_of(random: np.random.Generator, mass: np.ndarray, pools: Pools) -> int:
-    """A class drawn by cumulated ratios, or by what is left of each where the ratios have no mass."""
+    """A class drawn by cumulative ratios, or in proportion to the samples left if the ratios are all 0."""
     if not mass[-1] >= _SMALLEST:
         mass = np.cumsum(pools.left)
     return int(np.searchsorted(mass, random.random() * mass[-1], side="right"))
 
 
 def _drawn(ratios: np.ndarray, pools: Pools, sizes: np.ndarray, random: np.random.Generator) -> list[np.ndarray]:
-    """With replacement: each client's counts are multinomial by its ratios [clients, classes]."""
+    """With replacement: the class counts of each client are multinomial with its ratios [clients, classes]."""
     return [pools.hand(row) for row in random.multinomial(sizes, ratios)]
 
 

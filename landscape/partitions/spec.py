@@ -1,4 +1,4 @@
-"""How a partition is asked for in words: ``dirichlet:0.1+replacement+sizes:0.3``."""
+"""The specification of a partition as text: ``dirichlet:0.1+replacement+sizes:0.3``."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from landscape.registry import unknown_name
 
 @dataclass(frozen=True)
 class Spec:
-    """A partition asked for.
+    """The specification of a partition.
 
     Attributes:
         name: iid, dirichlet, dirichlet-hsu, pathological, pam or natural.
         parameters: the numbers after the name.
-        replacement: whether a class that is used up is dealt again.
+        replacement: whether samples of a class that is used up are taken again.
         deviation: of the logarithm of the clients' sizes; 0: equal sizes.
     """
 
@@ -42,12 +42,17 @@ _DEFAULTS = {"pam": (0.1, 10.0)}
 
 
 def read_spec(text: str) -> Spec:
-    """The partition that ``NAME[:PARAMETERS][+replacement][+sizes:DEVIATION]`` asks for.
+    """Parse ``NAME[:PARAMETERS][+replacement][+sizes:DEVIATION]``.
 
     Raises:
-        FedscapeError: no such name or suffix, parameters that do not fit, suffixes that make no sense.
+        FedscapeError: no such name or suffix, wrong parameters, suffixes that contradict the name.
+
+    Example:
+        >>> from landscape.partitions.spec import read_spec
+        >>> read_spec("dirichlet:0.1+replacement")
+        Spec(name='dirichlet', parameters=(0.1,), replacement=True, deviation=0.0)
     """
-    body, *suffixes = re.split(r"\+(?=[a-z])", text)  # 1e+3 is a number
+    body, *suffixes = re.split(r"\+(?=[a-z])", text)  # not at the + of 1e+3
     name, colon, parameters = body.partition(":")
     if name not in _FORMS:
         raise unknown_name("partition", name, [key + form for key, (form, _, _) in _FORMS.items()])

@@ -1,4 +1,4 @@
-"""How uneven a partition is, in numbers."""
+"""Statistics of a partition: how much the clients' data differ."""
 
 from __future__ import annotations
 
@@ -12,21 +12,22 @@ from landscape.partitions.partition import Partition, is_labels
 
 @dataclass(frozen=True)
 class PartitionStatistics:
-    """What a partition does to the data; means are over the clients, each as one.
+    """Statistics of a partition; means are over the clients, all with the same weight.
 
     Attributes:
-        clients: how many.
-        samples: there are to divide; ``drawn``: of all clients together, a sample as often as it was dealt;
-            ``used``: different ones among them.
-        size_mean, size_min, size_max: samples a client.
-        size_variation: their standard deviation as a share of their mean.
-        classes_mean, classes_min, classes_max: classes a client has.
+        clients: the number of clients.
+        samples: the number of samples to divide.
+        drawn: the sum of the clients' sizes, in which a sample counts as often as it was drawn.
+        used: the number of different samples that clients have.
+        size_mean, size_min, size_max: samples per client.
+        size_variation: the standard deviation of the clients' sizes divided by their mean.
+        classes_mean, classes_min, classes_max: classes per client.
         distance_mean, distance_max: total variation ½ Σ_c |q_c − p_c| between a client's label ratios q and those of
             the data, p: 0 for equal ratios, near 1 for one class of many.
-        class_deviation: standard deviation over the classes of their samples with all clients together (the number
+        class_deviation: standard deviation over the classes of their numbers of samples, of all clients (the number
             below Figure 2 of Sun et al., ICML 2023).
 
-    What is about classes is ``None`` where the targets are no classes.
+    The statistics of classes are ``None`` if the targets are not classes.
     """
 
     clients: int
@@ -50,7 +51,15 @@ class PartitionStatistics:
 
 
 def partition_statistics(partition: Partition, targets: np.ndarray, classes: int) -> PartitionStatistics:
-    """The statistics of a partition of samples with these targets, [n, ...]."""
+    """The statistics of a partition of samples with these targets, [n, ...].
+
+    Example:
+        >>> import numpy as np
+        >>> from landscape.partitions import make_partition, partition_statistics
+        >>> labels = np.arange(20) % 4
+        >>> partition_statistics(make_partition("pathological:1", labels, 4, seed=0), labels, 4).distance_mean
+        0.75
+    """
     sizes, all_indices = partition.sizes, np.concatenate(partition.clients)
     size: dict[str, Any] = {
         "clients": len(partition),

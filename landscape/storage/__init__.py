@@ -1,7 +1,7 @@
-"""Files: written whole or not at all, locked, identified by digests.
+"""Files: atomic writes, locks, digests.
 
-Pictures are written by :mod:`landscape.storage.pictures`, imported only where one is drawn: Matplotlib takes its
-time.
+Pictures are written by :mod:`landscape.storage.pictures`, which is imported only where one is drawn, because it takes
+long to import Matplotlib.
 """
 
 from landscape.storage.digests import tensor_digest

@@ -1,4 +1,4 @@
-"""Fingerprints of tensors, to tell whether a measurement goes on with what it began with."""
+"""Digests of tensors, to check that a resumed measurement has the same data as before."""
 
 from __future__ import annotations
 
@@ -9,7 +9,14 @@ from torch import Tensor
 
 
 def tensor_digest(*tensors: Tensor | None) -> str:
-    """A SHA-256 over types, shapes and values: equal for equal tensors, on whatever device."""
+    """A SHA-256 digest of types, shapes and values: equal for equal tensors, on any device.
+
+    Example:
+        >>> import torch
+        >>> from landscape.storage.digests import tensor_digest
+        >>> tensor_digest(torch.ones(2)) == tensor_digest(torch.ones(2)) != tensor_digest(torch.ones(2, 1))
+        True
+    """
     sha = hashlib.sha256()
     for tensor in tensors:
         if tensor is None:

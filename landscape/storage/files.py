@@ -1,4 +1,4 @@
-"""Writing files so that a kill or a full disk never spoils what was there before."""
+"""Write files so that an interruption or a full disk never damages an earlier file; read torch's files safely."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ def _reason(error: OSError) -> str:
 
 
 def make_directory(path: str | Path) -> Path:
-    """Create a directory (and its parents) where it is missing.
+    """Create a directory and its parents if they are missing.
 
     Raises:
-        FedscapeError: it cannot be created.
+        FedscapeError: the directory cannot be created.
     """
     path = Path(path)
     try:
@@ -37,10 +37,10 @@ def make_directory(path: str | Path) -> Path:
 
 @contextmanager
 def atomic_write(path: str | Path) -> Iterator[IO[bytes]]:
-    """A binary file that appears under ``path`` whole or not at all (temporary file + rename).
+    """Open a binary file that appears under ``path`` complete or not at all (temporary file, then rename).
 
     Raises:
-        FedscapeError: it cannot be written (no permission, disk full, ...); ``path`` is as before.
+        FedscapeError: the file cannot be written (no permission, disk full, ...); ``path`` is unchanged.
     """
     path = Path(path)
     if not path.name:
@@ -55,7 +55,7 @@ def atomic_write(path: str | Path) -> Iterator[IO[bytes]]:
     except OSError as error:
         raise FedscapeError(f"cannot write {path}: {_reason(error)}") from error
     finally:
-        with suppress(OSError):  # the folder itself may be what is missing
+        with suppress(OSError):  # the folder itself may be missing
             temporary.unlink(missing_ok=True)
 
 
@@ -63,7 +63,7 @@ def append_line(path: str | Path, line: str) -> None:
     """Append one line of text in a single write.
 
     Raises:
-        FedscapeError: it cannot be written.
+        FedscapeError: the file cannot be written.
     """
     try:
         with open(path, "a", encoding="utf-8") as file:
@@ -79,12 +79,18 @@ def write_text(path: str | Path, text: str) -> None:
 
 
 def write_json(path: str | Path, value: Any) -> None:
-    """Write a value as indented JSON, atomically; not-a-number becomes ``null`` (JSON has none)."""
+    """Write a value as indented JSON, atomically; numbers that are not finite become ``null``."""
     write_text(path, json.dumps(json_ready(value), indent=2, ensure_ascii=False) + "\n")
 
 
 def json_ready(value: Any) -> Any:
-    """The same value with tuples as lists, paths as text and non-finite numbers as ``None``."""
+    """The same value with tuples as lists, paths as text and non-finite numbers as ``None``.
+
+    Example:
+        >>> from landscape.storage.files import json_ready
+        >>> json_ready({"loss": float("nan"), "range": (0, 1)})
+        {'loss': None, 'range': [0, 1]}
+    """
     if isinstance(value, float):
         return value if value == value and abs(value) != float("inf") else None
     if isinstance(value, dict):
@@ -95,7 +101,7 @@ def json_ready(value: Any) -> Any:
 
 
 class _Recorder:
-    """A file that remembers the OSError torch's writer would otherwise swallow."""
+    """A file that records the OSError of a write, because torch's writer raises another error instead."""
 
     def __init__(self, file: IO[bytes]) -> None:
         self.file = file
@@ -113,10 +119,10 @@ class _Recorder:
 
 
 def save_torch(path: str | Path, value: Any) -> None:
-    """``torch.save`` atomically.
+    """``torch.save``, atomically.
 
     Raises:
-        FedscapeError: it cannot be written; the file that was there before is whole.
+        FedscapeError: the file cannot be written; an earlier file of that name is unchanged.
     """
     with atomic_write(path) as file:
         recorder = _Recorder(file)
@@ -129,12 +135,14 @@ def save_torch(path: str | Path, value: Any) -> None:
 
 
 def load_torch(path: str | Path, *, mapped: bool = False) -> Any:
-    """``torch.load(weights_only=True)`` on the CPU, its failures told in one sentence.
+    """``torch.load(weights_only=True)`` on the CPU, with errors in one sentence.
 
-    ``mapped`` maps the tensors into memory (copied on write) where they would be read.
+    Args:
+        path: the file.
+        mapped: map the tensors into memory (copy on write) instead of reading them.
 
     Raises:
-        FedscapeError: no such file, not a file of torch's, cut short, or one that would run code.
+        FedscapeError: no such file, or it is not a torch file, truncated, or would run code.
     """
     path = Path(path)
     try:
@@ -148,7 +156,7 @@ def load_torch(path: str | Path, *, mapped: bool = False) -> Any:
 
 def _load(file: IO[bytes], path: Path, mapped: bool) -> Any:
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # torch comments on what a damaged file seems to say
+        warnings.simplefilter("ignore")  # torch warns about the contents of a damaged file
         try:
             _check_sums(file)
             source = path if mapped else file
@@ -163,7 +171,7 @@ def _load(file: IO[bytes], path: Path, mapped: bool) -> Any:
 
 
 def _check_sums(file: IO[bytes]) -> None:
-    """Refuse an archive with flipped bits: torch writes check sums but does not look at them."""
+    """Refuse an archive with changed bits: torch writes checksums but does not check them."""
     if zipfile.is_zipfile(file):
         with zipfile.ZipFile(file) as archive:
             if damaged := archive.testzip():

@@ -1,4 +1,4 @@
-"""One process at a time on a file that several could write."""
+"""Locks: one process at a time writes a file."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from landscape.errors import FedscapeError
 
 @contextmanager
 def sole_writer(path: Path) -> Iterator[None]:
-    """Inside, no other process that asks for it writes ``path``; the system ends the claim of one that was killed.
+    """Inside, no other process can be in ``sole_writer`` for ``path``.
 
-    The claim is a lock on ``.NAME.lock`` beside the file, which itself is replaced with each writing.  On file systems
-    without locks nothing is claimed.
+    The system releases the lock of a killed process.  The lock is on ``.NAME.lock`` in the same folder, because the
+    file itself is replaced by each write.  On file systems without locks nothing is locked.
 
     Raises:
-        FedscapeError: another process is at it, or the folder cannot be written.
+        FedscapeError: another process has the lock, or the folder cannot be written.
     """
     lock = path.with_name(f".{path.name}.lock")
     while True:
@@ -39,7 +39,7 @@ def sole_writer(path: Path) -> Iterator[None]:
             if error.errno not in (errno.ENOLCK, errno.EOPNOTSUPP):
                 claim.close()
                 raise FedscapeError(f"cannot lock {path}: {error.strerror}") from error
-        # One that ended in the meantime may have removed the file we hold.
+        # A process that ended in the meantime may have removed the locked file.
         with suppress(FileNotFoundError):
             if os.path.samestat(os.stat(lock), os.fstat(claim.fileno())):
                 break

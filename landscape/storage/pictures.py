@@ -1,4 +1,4 @@
-"""Writing pictures."""
+"""Write pictures with Matplotlib."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from landscape.storage.files import atomic_write
 
 
 def check_picture(path: str | Path) -> str:
-    """The kind of picture a file name asks for, such as ``png``.
+    """The file format of a picture by its suffix, such as ``png``.
 
     Raises:
-        FedscapeError: Matplotlib writes no such kind.
+        FedscapeError: Matplotlib does not write this format.
     """
     kind = Path(path).suffix[1:].lower()
     known = FigureCanvasBase.get_supported_filetypes()
@@ -26,10 +26,10 @@ def check_picture(path: str | Path) -> str:
 
 
 def save_figure(figure: Figure, path: str | Path, dpi: int = 150) -> None:
-    """Write a figure atomically, in the kind its name ends in.
+    """Write a figure atomically, in the format of the suffix.
 
     Raises:
-        FedscapeError: the file cannot be written or is of no kind Matplotlib writes.
+        FedscapeError: the file cannot be written, or Matplotlib does not write its format.
     """
     picture = io.BytesIO()
     figure.savefig(picture, format=check_picture(path), dpi=dpi)

@@ -1,4 +1,4 @@
-"""What commands share: error messages, progress, tables."""
+"""The terminal: parsing of command lines, error messages, progress, tables."""
 
 from landscape.terminal.command import parse, run
 from landscape.terminal.progress import Progress

@@ -1,4 +1,4 @@
-"""What every command line shares: parsing with tyro, one sentence for a mistake, exit codes."""
+"""Parse command lines with tyro, print errors in one sentence, return exit codes."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ EXIT_INTERRUPTED = 130
 
 
 def _sentence(box: str) -> str:
-    """The first paragraph under the title of tyro's error box, as one line.
+    """The first paragraph below the title of tyro's error box, as one line.
 
-    The box is drawn with ``│`` and ``─``, or with blanks and ``-`` where stdout is not UTF-8.
+    The box is drawn with ``│`` and ``─``, or with blanks and ``-`` if stdout is not UTF-8.
     """
     words: list[str] = []
     for line in box.strip("\n").splitlines()[1:]:
@@ -38,7 +38,7 @@ def _sentence(box: str) -> str:
 
 
 def parse(parser: Callable[[], T], program: str) -> T:
-    """Run a tyro parser; its error boxes become one sentence on stderr and exit code 2."""
+    """Run a tyro parser; its error box becomes a :class:`FedscapeError` of one sentence."""
     stderr = io.StringIO()
     try:
         with contextlib.redirect_stderr(stderr):
@@ -49,15 +49,15 @@ def parse(parser: Callable[[], T], program: str) -> T:
             sys.stderr.write(message)
             raise
         sentence = _sentence(message) or message.strip()
-        # A dataclass (no --option, no POSITIONAL) that refused its own values has said all there is to say.
+        # The message of a dataclass that refused its own values (no --option, no POSITIONAL) is complete.
         own = re.sub(r"^Error parsing (?!-|[A-Z]+: )\S+: ", "", sentence)
         raise FedscapeError(own if own != sentence else f"{sentence} (see {program} --help)") from None
 
 
 def run(main: Callable[[], Any]) -> int:
-    """Run a command: its exit code, or 2 and one sentence for a mistake of input or environment.
+    """Run a command and return its exit code: 2, and one sentence on stderr, for an error of input or environment.
 
-    Under ``torchrun`` the ranks' sentence is printed once where all fail alike
+    Under ``torchrun`` a sentence that all ranks have in common is printed once
     (:func:`landscape.compute.distributed.tell`).
     """
     keep_freed_memory()

@@ -1,4 +1,4 @@
-"""How far a long computation has come, on stderr: a bar on a terminal, a few plain lines elsewhere."""
+"""Progress of a long computation on stderr: a bar on a terminal, a few plain lines elsewhere."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ _EVERY = {"bar": 0.1, "lines": 5.0}
 
 
 class Progress:
-    """Shows ``surface 120/625 points, loss 0.43, 310 points/s, 0:02 left`` while the work goes on.
+    """Shows ``surface 120/625 points, loss 0.43, 310 points/s, 0:02 left`` during the work.
 
-    On a terminal the line stands beside a bar and is renewed in place; elsewhere (a log file, a notebook)
-    it is printed at most every five seconds, and once at the end.
+    On a terminal the line is beside a bar and updated in place; elsewhere (a log file, a notebook) it is printed at
+    most every five seconds, and once at the end.
 
     Args:
-        description: what is being done, in a word or two.
-        total: how much there is to do; ``None`` where that is not known.
-        done: how much was done before (a resumed run); it takes no part in the rate.
-        unit: what is counted, in the plural.
-        enabled: ``False`` shows nothing.
-        stream: where to; stderr unless given.
+        description: the work, in a word or two.
+        total: the number of units of work; ``None`` if unknown.
+        done: the units that were done before (a resumed run); they are not part of the rate.
+        unit: the name of the units, in the plural.
+        enabled: whether to show anything.
+        stream: the file to print to; stderr unless given.
 
     Example:
         >>> import sys
@@ -48,7 +48,7 @@ class Progress:
         self._before = self._done = done
         self._fields: dict[str, Any] = {}
         self._start = self._shown = time.monotonic()
-        self._current = True  # what is on the screen is the latest
+        self._current = True  # whether the latest state is on the screen
         self._bar: Any = None
 
     def __enter__(self) -> Progress:
@@ -65,9 +65,12 @@ class Progress:
             self._bar = None
 
     def update(self, done: int, *, of: int | None = None, **fields: Any) -> None:
-        """Say how much is done by now, with whatever is worth reading beside it (``None`` is left out).
+        """Set the number of units done so far, and values to show with it.
 
-        ``of`` is the new total, where it turns out as the work goes on.
+        Args:
+            done: the units done.
+            of: the new total, if it has changed.
+            fields: values to show by name; those that are ``None`` are left out.
         """
         self._done, self._fields = done, fields
         self.total = self.total if of is None else of
@@ -95,7 +98,7 @@ class Progress:
         if self._bar is not None:
             self._bar.update(self._task, completed=self._done, total=self.total, line=self.line())
         else:
-            with suppress(OSError):  # a closed pipe must not end the work
+            with suppress(OSError):  # an error of the output must not end the work
                 print(self.line(), file=self._stream, flush=True)
 
     def _open_bar(self) -> None:

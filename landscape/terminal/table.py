@@ -13,7 +13,16 @@ from landscape.storage.files import write_text
 
 @dataclass(frozen=True)
 class Table:
-    """Column names and rows; numbers keep all their digits in CSV and are rounded in text."""
+    """Column names and rows; numbers keep all their digits in CSV and are rounded in text.
+
+    Example:
+        >>> from landscape.terminal.table import Table
+        >>> print(Table(("client", "loss"), (("a", 0.123456), ("b", None))))
+        client    loss
+        ------  ------
+        a       0.1235
+        b            -
+    """
 
     columns: tuple[str, ...]
     rows: tuple[tuple[str | float | None, ...], ...]
@@ -30,7 +39,7 @@ class Table:
         return "\n".join([lines[0], "  ".join("-" * w for w in widths), *lines[1:]])
 
     def csv(self) -> str:
-        """Comma-separated values with a header line; an unknown value is empty."""
+        """Comma-separated values with a header line; ``None`` is empty."""
         text = io.StringIO()
         writer = csv.writer(text, lineterminator="\n")
         writer.writerow(self.columns)
@@ -52,7 +61,7 @@ class Table:
         return "\n".join([*head, *lines[1:], r"\bottomrule", r"\end{tabular}"]) + "\n"
 
     def save(self, stem: Path) -> Sequence[Path]:
-        """Write ``stem.txt`` and ``stem.csv``; the files written."""
+        """Write ``stem.txt`` and ``stem.csv`` and return these paths."""
         files = stem.with_suffix(".txt"), stem.with_suffix(".csv")
         write_text(files[0], f"{self}\n")
         write_text(files[1], self.csv())

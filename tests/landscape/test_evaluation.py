@@ -8,7 +8,7 @@ from torch.nn.functional import cross_entropy
 import landscape.evaluation
 from landscape import FedscapeError, Landscape, Samples
 from landscape.compute.devices import cpu_threads
-from landscape.data.samples import MicroBatches
+from landscape.data.micro_batches import MicroBatches
 from landscape.evaluation import Evaluator
 
 DRAW = torch.Generator().manual_seed(0)

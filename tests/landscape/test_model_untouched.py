@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from landscape import Landscape
-from landscape.landscape import random_subset
+from landscape.data.samples import random_subset
 
 
 def users_model() -> nn.Module:

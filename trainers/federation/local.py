@@ -13,9 +13,9 @@ from torch import Tensor
 from landscape.autograd.flat import FlatModule
 from landscape.batchnorm import BatchStatistics
 from landscape.compute.randomness import global_seed
+from landscape.data.micro_batches import micro_batch_size
 from landscape.data.samples import Samples
 from landscape.errors import FedscapeError
-from landscape.landscape import micro_batch
 from landscape.tasks import IGNORED, Task, loss_of
 from trainers.algorithm import Algorithm, Gradient, Round, State
 from trainers.parts.ascent import Ascent
@@ -204,7 +204,7 @@ class WholeData:
         total = torch.zeros_like(w)
         self._model.load(w)
         with global_seed(*self._stream), BatchStatistics(self._model.module).untouched():
-            size = micro_batch(self._model.device, self._task, self._data.targets)
+            size = micro_batch_size(self._model.device, self._task, self._data.targets)
             for indices in self._indices.split(min(size, _MICRO_BATCH)):
                 inputs, targets = self._data.batch(indices, self._model.dtype)
                 with torch.enable_grad():

@@ -9,9 +9,10 @@ from torch import Tensor, nn
 
 from landscape.autograd.flat import FlatModule
 from landscape.batchnorm import BatchStatistics
+from landscape.data.micro_batches import micro_batch_size
 from landscape.data.samples import Samples
 from landscape.datasets import Dataset
-from landscape.landscape import Landscape, micro_batch
+from landscape.landscape import Landscape
 from landscape.partitions.partition import Partition
 from landscape.tasks import IGNORED
 
@@ -43,7 +44,7 @@ class Evaluator:
         self._clients = _tensors(partition)
         self._tested = _tensors(test_partition) if test_partition is not None else None
         self._statistics = BatchStatistics(self._model.module)
-        self._of_test = BatchStatistics(self._test._flat.module)
+        self._of_test = self._test.batch_statistics
 
     def statistics(self, w: Tensor) -> Tensor:
         """BatchNorm's statistics of the training data at ``w``, for clients that keep theirs, [b]."""
@@ -64,7 +65,7 @@ class Evaluator:
         return scores if result.mean_iou is None else scores | {"test_miou": result.mean_iou}
 
     def _size(self, data: Samples) -> int:
-        return micro_batch(self._model.device, self._dataset.task, data.targets)
+        return micro_batch_size(self._model.device, self._dataset.task, data.targets)
 
     def by_client(self, w: Tensor, statistics: Tensor) -> dict[str, float]:
         """Mean and standard deviation over the clients of their accuracies.

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from analysis.hessian.spectrum.operators import Multiplying, Operator
 from landscape import FedscapeError, Landscape
-from landscape.patterns import chosen
+from landscape.name_patterns import matching_names
 
 
 class Block(Multiplying):
@@ -63,7 +63,7 @@ def coordinates(landscape: Landscape, patterns: Sequence[str]) -> Tensor:
     Args:
         landscape: of those parameters.
         patterns: globs over parameters' names; one that matches a layer or a module chooses all beneath it
-            (:func:`landscape.patterns.matches`).  A tied parameter has each of its names.
+            (:func:`landscape.name_patterns.matches`).  A tied parameter has each of its names.
 
     Raises:
         FedscapeError: a pattern matches no trainable parameter, or there is no pattern.
@@ -102,8 +102,5 @@ def block_of(landscape: Landscape, patterns: Sequence[str], w: Tensor | None = N
 
 def _parameters(landscape: Landscape, patterns: Sequence[str]) -> set[str]:
     """The first names of the tensors that match."""
-    module = landscape._flat.module
-    first = {id(parameter): name for name, parameter in module.named_parameters() if parameter.requires_grad}
-    every = {name: first.get(id(tensor)) for name, tensor in module.named_parameters(remove_duplicate=False)}
-    known = {name: own for name, own in every.items() if own is not None}
-    return {known[name] for name in chosen(list(known), patterns, "trainable parameter")}
+    known = landscape.parameter_names
+    return {known[name] for name in matching_names(list(known), patterns, "trainable parameter")}

@@ -1,6 +1,16 @@
-"""The published formats of the data sets: each module reads one and registers its data sets."""
+"""The published formats of the data sets: a module reads one format and registers its data sets."""
 
-from landscape.data.formats import cifar, corrupted, digits, driving, femnist, landmarks, mnist, own, tiny_imagenet
+from landscape.data.formats import (
+    cifar,
+    corrupted,
+    digits,
+    driving,
+    femnist,
+    landmarks,
+    mnist,
+    tiny_imagenet,
+    user_files,
+)
 
 __all__ = [
     "cifar",
@@ -10,6 +20,6 @@ __all__ = [
     "femnist",
     "landmarks",
     "mnist",
-    "own",
     "tiny_imagenet",
+    "user_files",
 ]

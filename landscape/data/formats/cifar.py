@@ -41,7 +41,7 @@ def _read(name: str, folder: Path, files: list[str], key: str) -> Arrays:
 
 
 def _names(file: Path, key: str) -> tuple[str, ...]:
-    """The class names, where the file that has them is there: nothing else is missed without it."""
+    """The class names; none if their file is missing, because nothing else needs it."""
     return read_cifar_names(file, key) if file.is_file() else ()
 
 
@@ -94,7 +94,7 @@ def cifar100_pam(data_dir: Path | None) -> Dataset:
 
 
 def _read_clients(path: Path) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Images uint8 [n, 3, 32, 32], labels [n] and clients [n], clients in the order of their names as numbers."""
+    """Images uint8 [n, 3, 32, 32], labels [n] and clients [n], ordered by the clients' numbers."""
     import h5py
 
     if not path.is_file():

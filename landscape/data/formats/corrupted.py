@@ -1,4 +1,4 @@
-"""CIFAR-10-C and CIFAR-100-C (Hendrycks & Dietterich, ICLR 2019) as data sets: their test images are the corrupted."""
+"""CIFAR-10-C and CIFAR-100-C (Hendrycks & Dietterich, ICLR 2019): data sets with corrupted test images."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from landscape.errors import FedscapeError
 from landscape.registry import unknown_name
 
 CLEAN = {"cifar10_c": "cifar10", "cifar100_c": "cifar100"}
-"""The data set whose test images were corrupted."""
+"""The data set of the clean images."""
 
 
 def corrupted_samples(name: str, data_dir: Path | None, corruption: str, severity: int) -> Samples:
-    """The published test images of one corruption at one severity, normalised as the clean training images are.
+    """The published test images of one corruption at one severity, normalised like the clean training images.
 
     ``CORRUPTION.npy`` is uint8 [5 n, 32, 32, 3], the n test images at severity 1, then at 2, ..., 5; ``labels.npy``
     holds the labels [5 n].

@@ -1,4 +1,4 @@
-"""The embedded data set."""
+"""The embedded data set of scikit-learn's digits."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from landscape.data.dataset import DATASETS, Dataset, every_fifth, make_dataset
 def digits(folder: Path | None = None) -> Dataset:
     """scikit-learn's 8x8 handwritten digits, embedded: 1,442 training and 355 test images, 10 classes.
 
-    The split is fixed: of each class every fifth image in file order is a test image.
+    The split is fixed: every fifth image of each class, in file order, is a test image.
     """
     from sklearn.datasets import load_digits
 

@@ -1,4 +1,4 @@
-"""Street scenes with a class for each pixel: Cityscapes and IDDA, by the clients of FedDrive.
+"""Street scenes with a class for each pixel: Cityscapes and IDDA, with the clients of FedDrive.
 
 FedDrive: Fantauzzo et al., IROS 2022, https://github.com/Erosinho13/FedDrive.
 """
@@ -25,19 +25,19 @@ CLASSES = (
 )  # fmt: skip
 """Cityscapes' 19 evaluated classes in their order."""
 _CITYSCAPES = (7, 8, 11, 12, 13, 17, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 31, 32, 33)
-"""Their label ids (cityscapesscripts/helpers/labels.py); the other ids are ignored."""
+"""The label ids of these classes (cityscapesscripts/helpers/labels.py); the other ids are ignored."""
 _IDDA = (255, 2, 4, 255, 11, 5, 0, 0, 1, 8, 13, 3, 7, 6, 255, 255, 15, 14, 12, 9, 10)
-"""The class of each of IDDA's label ids, as FedDrive maps them to 16 classes."""
+"""The class of each of IDDA's label ids, in FedDrive's mapping to 16 classes."""
 _IDDA_CLASSES = (*CLASSES[:14], "motorcycle", "bicycle")
 
 CITYSCAPES_SIZE: Size = (512, 1024)
 IDDA_SIZE: Size = (540, 960)
 Scenes = list[tuple[str, Path, Path]]
-"""A scene: its client, its image, its label ids."""
+"""Scenes: client, image file, file of label ids."""
 
 
 def table(ids: Mapping[int, int]) -> np.ndarray:
-    """Label id -> class, uint8 [256]; ids that are not named are ignored."""
+    """Label id -> class, uint8 [256]; other ids are ignored."""
     found = np.full(256, IGNORED, np.uint8)
     for label, number in ids.items():
         found[label] = number
@@ -48,7 +48,8 @@ def table(ids: Mapping[int, int]) -> np.ndarray:
 def cityscapes(data_dir: Path | None) -> Dataset:
     """Cityscapes: 2,975 training and 500 test (its validation) scenes 3x512x1024, 19 classes a pixel.
 
-    Half the published height and width.  Clients are FedDrive's where its JSON files are in ``clients/``, else cities.
+    Images have half the published height and width.  Clients are FedDrive's if its JSON files are in ``clients/``, else
+    cities.
     """
     folder = source_folder("cityscapes", data_dir)
 
@@ -70,8 +71,8 @@ def cityscapes(data_dir: Path | None) -> Dataset:
 def idda(data_dir: Path | None) -> Dataset:
     """IDDA (small): simulated scenes 3x540x960 in domains of town, weather and car, 16 classes a pixel.
 
-    Half the published height and width.  Clients are FedDrive's where its JSON files are in ``clients/``; else each
-    domain is one, and those of the country (T07) are the test set, which no client has seen.
+    Images have half the published height and width.  Clients are FedDrive's if its JSON files are in ``clients/``;
+    else each domain is a client, and the domains of the country (T07) are the test set, which no client has.
     """
     folder = source_folder("idda", data_dir)
     images = folder / "IDDAsmall"
@@ -88,7 +89,7 @@ def idda(data_dir: Path | None) -> Dataset:
 
 
 def _by_client(folder: Path, part: str, images: Path, labels: Path) -> Scenes:
-    """The scenes that FedDrive's JSON files in ``clients/PART/`` give to each client; none without such files."""
+    """The scenes of each client by FedDrive's JSON files in ``clients/PART/``; empty without such files."""
     listing = folder / "clients" / part
     if not listing.is_dir():
         return []

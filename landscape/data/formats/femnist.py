@@ -1,4 +1,4 @@
-"""FEMNIST: EMNIST's characters by who wrote them (LEAF, Caldas et al., 2018)."""
+"""FEMNIST: EMNIST's characters by writer (LEAF, Caldas et al., 2018)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ from landscape.errors import FedscapeError
 def femnist(data_dir: Path | None) -> Dataset:
     """FEMNIST: characters 1x28x28 of 62 classes, black on white; each writer is a client.
 
-    LEAF's JSON files, or ``femnist.npz`` (:func:`landscape.data.fetch.fetch` writes it).  Normalisation is computed.
+    It is read from LEAF's JSON files, or ``femnist.npz`` (written by :func:`landscape.data.fetch.fetch`).  The
+    normalisation is computed.
     """
     folder = source_folder("femnist", data_dir)
     if (folder / "femnist.npz").is_file():
@@ -31,7 +32,7 @@ def femnist(data_dir: Path | None) -> Dataset:
         clients = arrays["clients"]
     else:
         if not (folder / "train").is_dir() and (folder / "data").is_dir():
-            folder = folder / "data"  # LEAF's own checkout
+            folder = folder / "data"  # as in LEAF's repository
         users, *train = _read(folder / "train")
         _, *test = _read(folder / "test")
         clients = client_ids(users)
@@ -41,7 +42,7 @@ def femnist(data_dir: Path | None) -> Dataset:
 
 
 def _read(folder: Path) -> tuple[list[str], np.ndarray, np.ndarray]:
-    """Each sample's user, images uint8 [n, 1, 28, 28] and labels [n] in LEAF's files."""
+    """Each sample's user, images uint8 [n, 1, 28, 28] and labels [n], from LEAF's files."""
     users: list[str] = []
     images, labels = [], []
     for user, data, file in read_leaf(folder):

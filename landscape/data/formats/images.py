@@ -1,4 +1,4 @@
-"""Image files -> one array of uint8.  Many images are decoded once, into a file beside them that is then mapped."""
+"""Decode image files into one array of uint8.  Many images are decoded once, into a file that is then mapped."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from typing import Any
 
 import numpy as np
 
-from landscape.data.mapped import LARGE
+from landscape.data.memory_mapped import LARGE
 from landscape.errors import FedscapeError
 from landscape.storage.files import make_directory
 from landscape.terminal.progress import Progress
 
 SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".webp", ".tif", ".tiff", ".ppm", ".pgm")
 KEPT = 1 << 26
-"""Bytes of pixels from which they are kept in a file: decoding them takes more than a second or two."""
+"""The number of pixel bytes from which decoded images are kept in a file: decoding takes more than two seconds."""
 
 Size = tuple[int, int]
 """Height and width."""
@@ -38,7 +38,7 @@ def open_image(path: Path) -> Any:
     """A Pillow image, decoded.
 
     Raises:
-        FedscapeError: Pillow is missing, the file is missing, damaged or no image.
+        FedscapeError: Pillow is missing; the file is missing, damaged or not an image.
     """
     image_module = _pillow()
     try:
@@ -54,13 +54,14 @@ def open_image(path: Path) -> Any:
 def read_images(
     files: Sequence[Path], home: Path, *, size: Size | None = None, crop: Size | None = None, grey: bool = False
 ) -> np.ndarray:
-    """Images -> uint8 [n, C, H, W], RGB or (``grey``) one channel.
+    """Read images: uint8 [n, C, H, W], RGB or (``grey``) one channel.
 
     Args:
         files: at least one.
-        home: the data set's folder; many pixels are kept in ``.fedscape/`` there.
-        size: each is resized to this (bicubic); with ``crop``, its shorter side to the smaller of these numbers.
-        crop: the centre that is cut out after that.  Without either, all images must be of one size.
+        home: the data set's folder; many decoded images are kept in ``.fedscape/`` there.
+        size: resize each image to this (bicubic); with ``crop``, its shorter side to the smaller of these numbers.
+        crop: the size of the centre that is cut out after that.  Without either, all images must have one size.
+        grey: one channel instead of three.
 
     Raises:
         FedscapeError: as :func:`open_image`, images of different sizes, or a file that cannot be written.
@@ -93,9 +94,9 @@ def _resized(image: Any, size: Size | None, crop: Size | None) -> Any:
 
 
 def read_maps(files: Sequence[Path], home: Path, *, size: Size, table: np.ndarray) -> np.ndarray:
-    """Label images -> uint8 [n, H, W], each id replaced by ``table[id]`` ([256]); resized by the nearest pixel.
+    """Read label images: uint8 [n, H, W], each id replaced by ``table[id]`` ([256]); resized by the nearest pixel.
 
-    Of an image with several channels the first has the ids, as the simulator CARLA writes them.
+    If an image has several channels, the ids are in the first, as in the simulator CARLA.
 
     Raises:
         FedscapeError: as :func:`read_images`.
@@ -117,7 +118,7 @@ def read_maps(files: Sequence[Path], home: Path, *, size: Size, table: np.ndarra
 def _array(
     files: Sequence[Path], shape: tuple[int, ...], read: Callable[[Path], np.ndarray], home: Path, recipe: str
 ) -> np.ndarray:
-    """All images, from the file that keeps them where they are many and it is there."""
+    """All images; many images are read from the file that keeps them, which is written if it is missing."""
     full = (len(files), *shape)
     if int(np.prod(full, dtype=np.int64)) < KEPT:
         array = np.empty(full, np.uint8)
@@ -133,7 +134,7 @@ def _array(
 
 
 def _kept(path: Path, shape: tuple[int, ...]) -> np.ndarray | None:
-    """What was kept; ``None`` where there is nothing, or something else or damaged."""
+    """The kept array; ``None`` if the file is missing, damaged or of another shape."""
     try:
         array = np.load(path, mmap_mode="c" if path.stat().st_size >= LARGE else None)
     except (OSError, ValueError, EOFError):
@@ -156,14 +157,14 @@ def _fill(array: np.ndarray, files: Sequence[Path], read: Callable[[Path], np.nd
 
 
 def _cache(home: Path) -> Path:
-    """Beside the images where that can be written, else under the user's cache."""
+    """The folder of decoded images: in the data set's folder if it is writable, else in the user's cache."""
     if os.access(home, os.W_OK):
         return make_directory(home / ".fedscape")
     return make_directory(Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "fedscape")
 
 
 def _key(files: Sequence[Path], home: Path, recipe: str) -> str:
-    """Names what was decoded, from what and how."""
+    """A digest of the files and of the way they are decoded."""
     sha = hashlib.sha256(f"{home.resolve()} {recipe}".encode())
     for path in files:
         try:
@@ -178,7 +179,7 @@ def _keep(kept: Path, shape: tuple[int, ...], files: Sequence[Path], read: Calla
     temporary = kept.with_name(f".{kept.name}.{os.getpid()}.tmp")
     try:
         array = np.lib.format.open_memmap(temporary, "w+", np.uint8, shape)
-        if hasattr(os, "posix_fallocate"):  # a full disk is an error now, and would be a crash in the middle
+        if hasattr(os, "posix_fallocate"):  # a full disk is an error here, but a crash when the map is written
             with open(temporary, "r+b") as file:
                 os.posix_fallocate(file.fileno(), 0, temporary.stat().st_size)
         _fill(array, files, read)

@@ -11,14 +11,14 @@ from landscape.data.tables import client_ids, numbers, read_csv
 from landscape.errors import FedscapeError
 
 MEAN, STD = [255 * v for v in (0.485, 0.456, 0.406)], [255 * v for v in (0.229, 0.224, 0.225)]
-"""ImageNet's statistics, which networks for photographs take for granted, in units of a stored pixel."""
+"""ImageNet's statistics, usual for networks on photographs, in units of a stored pixel."""
 
 
 @DATASETS.register("landmarks")
 def landmarks(data_dir: Path | None) -> Dataset:
     """Landmarks-User-160k: 164,172 training photographs of 1,262 users and 19,526 test ones, 2,028 classes.
 
-    Each is resized to a shorter side of 256 and its central 224x224 kept.
+    Each image is resized to a shorter side of 256, and its central 224x224 pixels are used.
     """
     folder = source_folder("landmarks", data_dir)
     train, test = folder / "federated_train.csv", folder / "test.csv"
@@ -35,8 +35,8 @@ def landmarks(data_dir: Path | None) -> Dataset:
 
 
 def _file(folder: Path, name: str) -> Path:
-    """``images/ID.jpg``, or ``images/a/b/c/ID.jpg`` as Google's archives unpack (a, b, c begin the id)."""
-    if not name.isalnum():  # an id is hexadecimal: nothing that leads out of the folder
+    """``images/ID.jpg``, or ``images/a/b/c/ID.jpg`` as in Google's archives (a, b, c begin the id)."""
+    if not name.isalnum():  # an id is hexadecimal, and must not lead out of the folder
         raise FedscapeError(f"'{name[:40]}' is no image id of Google Landmarks")
     flat = folder / f"{name}.jpg"
     nested = folder.joinpath(*name[:3], f"{name}.jpg")

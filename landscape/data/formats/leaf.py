@@ -11,10 +11,10 @@ from landscape.errors import FedscapeError
 
 
 def read_leaf(folder: Path) -> Iterator[tuple[str, dict[str, Any], Path]]:
-    """Each user of a folder's files in turn: name, ``{"x": [...], "y": [...]}`` of equal lengths, and the file.
+    """Yield for each user in a folder's files: name, ``{"x": [...], "y": [...]}`` of equal lengths, and the file.
 
     Raises:
-        FedscapeError: there are no files, or one is damaged or of another form.
+        FedscapeError: there are no files, or one is damaged or has another form.
     """
     files = sorted(folder.glob("*.json"))
     if not files:
@@ -34,12 +34,12 @@ def _load(file: Path) -> dict[str, Any]:
     try:
         record = json.loads(file.read_bytes())
         users, counts = record["users"], record["num_samples"]
-        sound = isinstance(record["user_data"], dict) and len(users) == len(counts) > 0
-        sound = sound and all(isinstance(user, str) for user in users)
+        valid = isinstance(record["user_data"], dict) and len(users) == len(counts) > 0
+        valid = valid and all(isinstance(user, str) for user in users)
     except OSError as error:
         raise FedscapeError(f"cannot read {file}: {error.strerror}") from error
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise FedscapeError(f"{file} is not a file of LEAF's form or is damaged: {error!r}") from error
-    if not sound:
+    if not valid:
         raise FedscapeError(f"{file} is not a file of LEAF's form: it needs users, num_samples and user_data")
     return record

@@ -1,4 +1,4 @@
-"""The data sets in idx files: MNIST, Fashion-MNIST, EMNIST."""
+"""Data sets in idx files: MNIST, Fashion-MNIST, EMNIST."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def fashion_mnist(data_dir: Path | None) -> Dataset:
 def _emnist(name: str, data_dir: Path | None, percent: int) -> Dataset:
     folder = source_folder(name, data_dir)
     if not any(folder.glob("emnist-byclass-train-images-*")) and (folder / "gzip").is_dir():
-        folder = folder / "gzip"  # as NIST's archive unpacks
+        folder = folder / "gzip"  # as in NIST's archive
     parts = []
     for part in ("train", "test"):
         images, labels = _read("emnist", folder, f"emnist-byclass-{part}")

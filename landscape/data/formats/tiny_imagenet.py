@@ -17,7 +17,7 @@ from landscape.errors import FedscapeError
 def tiny_imagenet(data_dir: Path | None) -> Dataset:
     """Tiny-ImageNet-200: 100,000 training and 10,000 test (its validation) images 3x64x64, 200 classes.
 
-    The classes are WordNet ids in alphabetical order.  ``val/val_annotations.txt`` says the class of each validation
+    The classes are WordNet ids in alphabetical order.  ``val/val_annotations.txt`` has the class of each validation
     image: ``FILE WNID x0 y0 x1 y1``, separated by tabs.  Grey images become RGB.
     """
     folder = source_folder("tiny_imagenet", data_dir)
@@ -55,7 +55,7 @@ def _annotations(folder: Path, ids: list[str]) -> tuple[list[Path], np.ndarray]:
 
 
 def _words(path: Path, ids: list[str]) -> list[str]:
-    """The first word for each class, or its id where there are no words."""
+    """The first word for each class, or its id if there are no words."""
     if not path.is_file():
         return ids
     words = dict(line.split("\t", 1) for line in read_lines(path) if "\t" in line)

@@ -10,7 +10,7 @@ from analysis import Dense, Hessian, largest_eigenpairs
 from analysis.hessian.layers import activation_norms, layer_eigenvalues, norm_product
 from analysis.hessian.spectrum.blocks import Block
 from landscape import FedscapeError, Landscape, build_model, load_dataset
-from landscape.autograd.memory_format import TakesChannelsLast
+from landscape.autograd.memory_format import ChannelsLastFallback
 from tests.analysis.hessian.spectrum.spectra import dense_hessian, matrix, small_landscape
 
 
@@ -138,7 +138,7 @@ def test_no_hook_stays_and_micro_batches_and_the_point_are_heeded():
     assert a.outputs != activation_norms(landscape).outputs
     assert landscape.value() == value
     before = [hook for m in landscape._flat.module.modules() for hook in m._forward_pre_hooks.values()]
-    assert all(isinstance(hook, TakesChannelsLast) for hook in before)
+    assert all(isinstance(hook, ChannelsLastFallback) for hook in before)
 
 
 def test_of_batches_with_an_objective_they_are_those_of_the_same_function_of_samples():

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from landscape.autograd.convolution import TwiceDifferentiableConv2d
-from landscape.autograd.double_backward import quicken
+from landscape.autograd.double_backward import use_fast_double_backward
 from tests.landscape.autograd.test_groupnorm import second_derivatives
 
 SHAPES = [
@@ -23,7 +23,7 @@ def pair(**options):
     torch.manual_seed(0)
     plain = nn.Conv2d(4, 8, **options).double()
     ours = copy.deepcopy(plain)
-    quicken(ours)
+    use_fast_double_backward(ours)
     assert type(ours) is TwiceDifferentiableConv2d
     return plain, ours
 
@@ -78,5 +78,5 @@ def test_other_layers_and_subclasses_are_left_alone():
 
     net = nn.Sequential(nn.Conv1d(2, 2, 1), Own(2, 2, 1), nn.ConvTranspose2d(2, 2, 1))
     before = [type(layer) for layer in net]
-    quicken(net)
+    use_fast_double_backward(net)
     assert [type(layer) for layer in net] == before

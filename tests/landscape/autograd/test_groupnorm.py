@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from landscape.autograd.double_backward import quicken
+from landscape.autograd.double_backward import use_fast_double_backward
 from landscape.autograd.groupnorm import TwiceDifferentiableGroupNorm
 
 
@@ -17,7 +17,7 @@ def pair(groups, channels):
         for parameter in plain.parameters():
             parameter.copy_(torch.randn(channels, generator=draw, dtype=torch.float64))
     ours = copy.deepcopy(plain)
-    quicken(ours)
+    use_fast_double_backward(ours)
     assert isinstance(ours, TwiceDifferentiableGroupNorm)
     return plain, ours
 
@@ -59,5 +59,5 @@ def test_double_backward_is_the_finite_difference_of_the_gradient():
 def test_layers_that_are_not_plain_group_norms_are_left_alone():
     net = nn.Sequential(nn.GroupNorm(2, 4, affine=False), nn.LayerNorm(4), nn.BatchNorm2d(4))
     before = [type(layer) for layer in net]
-    quicken(net)
+    use_fast_double_backward(net)
     assert [type(layer) for layer in net] == before

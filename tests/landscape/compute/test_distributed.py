@@ -188,7 +188,7 @@ class TestWithoutAGroup:
         function = landscape(17, 4)
         hessian, v = function.hessian(), torch.ones(function.dimension, dtype=torch.float64)
         whole = hessian(v)
-        monkeypatch.setattr("landscape.data.samples.rank_and_world", lambda: (0, 2))
+        monkeypatch.setattr("landscape.data.micro_batches.rank_and_world", lambda: (0, 2))
         part = hessian(v)
         torch.testing.assert_close(part, function.hvp(None, v), rtol=1e-12, atol=1e-14)
         assert (part - whole).norm() > 0.1 * whole.norm()

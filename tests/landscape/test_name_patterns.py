@@ -3,7 +3,7 @@
 import pytest
 
 from landscape import FedscapeError
-from landscape.patterns import chosen, matches
+from landscape.name_patterns import matches, matching_names
 
 NAMES = ["conv1.weight", "conv1.bias", "layer1.0.conv1.weight", "layer10.0.conv1.weight", "fc.weight"]
 
@@ -22,17 +22,17 @@ NAMES = ["conv1.weight", "conv1.bias", "layer1.0.conv1.weight", "layer10.0.conv1
     ],
 )
 def test_modules_layers_and_globs_choose_all_beneath_them_in_the_names_own_order(patterns, found):
-    assert chosen(NAMES, patterns, "parameter") == found
+    assert matching_names(NAMES, patterns, "parameter") == found
     assert [name for name in NAMES if matches(name, patterns)] == found
 
 
 @pytest.mark.parametrize("pattern", ["conv", "weight", "Conv1", "layer1.", "", "conv1.weight.x"])
 def test_a_pattern_that_matches_nothing_is_refused_with_what_there_is(pattern):
     with pytest.raises(FedscapeError, match=rf"^no parameter matches '{pattern}': there are conv1.weight, conv1.bias"):
-        chosen(NAMES, ["fc", pattern], "parameter")
+        matching_names(NAMES, ["fc", pattern], "parameter")
     assert not any(matches(name, [pattern]) for name in NAMES)
 
 
 def test_no_pattern_is_refused():
     with pytest.raises(FedscapeError, match="no parameter is asked for"):
-        chosen(NAMES, [], "parameter")
+        matching_names(NAMES, [], "parameter")

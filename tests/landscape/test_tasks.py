@@ -112,10 +112,10 @@ def test_accuracy_and_miou_are_of_the_pixels_of_all_images(size):
 @pytest.mark.parametrize("world", [2, 3, 9])
 def test_ranks_sums_are_those_of_one_even_where_some_have_no_images(world, monkeypatch):
     sums = []
-    monkeypatch.setattr("landscape.data.samples.sum_over_ranks", lambda total: sums.append(total) or total)
+    monkeypatch.setattr("landscape.data.micro_batches.sum_over_ranks", lambda total: sums.append(total) or total)
     landscape().evaluate()
     for rank in range(world):
-        monkeypatch.setattr("landscape.data.samples.rank_and_world", lambda rank=rank: (rank, world))
+        monkeypatch.setattr("landscape.data.micro_batches.rank_and_world", lambda rank=rank: (rank, world))
         landscape().evaluate()
     whole, *parts = sums
     torch.testing.assert_close(torch.stack(parts).sum(0), whole, rtol=1e-12, atol=0)

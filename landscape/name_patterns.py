@@ -1,4 +1,4 @@
-"""Choosing layers and parameters by name."""
+"""Choose layers and parameters by patterns over their names."""
 
 from __future__ import annotations
 
@@ -9,26 +9,36 @@ from landscape.errors import FedscapeError
 
 
 def matches(name: str, patterns: Iterable[str]) -> bool:
-    """Whether a dotted name, or a module it lies beneath, matches one of the globs.
+    """Whether a dotted name, or the name of a module that contains it, matches one of the globs.
 
-    ``layer1`` chooses all that lies in the module ``layer1``, ``*.weight`` every weight, ``layer?.0`` each stage's
-    first block; a ``*`` stands for dots too.
+    ``layer1`` matches everything in the module ``layer1``, ``*.weight`` every weight, ``layer?.0`` the first block of
+    each stage; a ``*`` matches dots too.
+
+    Example:
+        >>> from landscape.name_patterns import matches
+        >>> matches("layer1.0.conv1.weight", ["layer1"]), matches("layer1.0.conv1.weight", ["layer?.1"])
+        (True, False)
     """
     parts = name.split(".")
     paths = [".".join(parts[:end]) for end in range(1, len(parts) + 1)]
     return any(fnmatchcase(path, pattern) for pattern in patterns for path in paths)
 
 
-def chosen(names: Sequence[str], patterns: Sequence[str], what: str) -> list[str]:
+def matching_names(names: Sequence[str], patterns: Sequence[str], what: str) -> list[str]:
     """The names that match some pattern, each once, in their own order.
 
     Args:
         names: to choose from.
         patterns: globs, as in :func:`matches`.
-        what: what a name is the name of, for the error.
+        what: the kind of thing that has these names, for the error message.
 
     Raises:
         FedscapeError: no pattern is given, or one matches no name.
+
+    Example:
+        >>> from landscape.name_patterns import matching_names
+        >>> matching_names(["conv.weight", "conv.bias", "fc.weight"], ["fc", "*.bias"], "parameter")
+        ['conv.bias', 'fc.weight']
     """
     if not patterns:
         raise FedscapeError(f"no {what} is asked for: there are {', '.join(names)}")

@@ -17,7 +17,9 @@ FOLDER = "folder:"
 
 
 def archive(path: Path) -> Dataset:
-    """``x_train``, ``y_train``, ``x_test``, ``y_test`` of a ``.npz``; ``clients`` and ``class_names`` if it has them.
+    """The data set of a ``.npz`` with ``x_train``, ``y_train``, ``x_test``, ``y_test``.
+
+    It may also have ``clients`` and ``class_names``.
 
     Inputs are images [n, H, W], [n, H, W, C] or [n, C, H, W] (C = 1, 3 or 4) or features [n, f]; targets are labels [n]
     or, for segmentation, uint8 maps [n, H, W] with 255 ignored; ``clients`` [n] are the training samples' clients.
@@ -66,11 +68,11 @@ def _channels_first(path: Path, x: np.ndarray) -> np.ndarray:
 
 
 def image_folder(spec: str) -> Dataset:
-    """``PATH`` or ``PATH@SIDE``: a folder of classes, each a folder of images; needs Pillow.
+    """The data set of a folder ``PATH`` or ``PATH@SIDE``, with one folder of images per class; needs Pillow.
 
-    ``PATH/train/CLASS/*`` with ``PATH/test/CLASS/*`` (or ``val``), or ``PATH/CLASS/*``, of each class of which every
-    fifth image is a test image.  Classes are in alphabetical order.  Images are RGB, or grey where the first is; with
-    ``@SIDE`` each is resized to that shorter side and its central square kept, else all must be of one size.
+    The images are ``PATH/train/CLASS/*`` and ``PATH/test/CLASS/*`` (or ``val``); or ``PATH/CLASS/*``, where every fifth
+    image of each class is a test image.  Classes are in alphabetical order.  Images are RGB, or grey if the first one
+    is; with ``@SIDE`` each is resized to that shorter side and its central square used, else all must have one size.
 
     Raises:
         FedscapeError: there is no such folder, it has no classes, a class has no images, an image cannot be read.

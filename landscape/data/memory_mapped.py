@@ -1,4 +1,4 @@
-"""Arrays that stay in their file: read page by page when they are used, never whole in memory."""
+"""Memory-mapped arrays: they stay in their file and are read page by page when they are used."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from pathlib import Path
 import numpy as np
 
 LARGE = 1 << 30
-"""Bytes from which an array is mapped where its file allows that."""
+"""The size in bytes from which an array is mapped, if its file allows that."""
 
 
 def map_values(path: Path, dtype: np.dtype, shape: tuple[int, ...], offset: int, order: str = "C") -> np.ndarray:
-    """The values from ``offset`` on; writing to them changes memory, never the file."""
+    """Map the values from ``offset`` on; writing to the array changes memory, never the file."""
     return np.memmap(path, dtype, "c", offset, shape, "F" if order == "F" else "C")
 
 
 def map_member(path: Path, archive: zipfile.ZipFile, name: str) -> np.ndarray | None:
-    """An array of an ``.npz``, mapped; ``None`` where it is compressed or small.
+    """Map an array of an ``.npz``; ``None`` if it is compressed or small.
 
     Raises:
         ValueError, OSError, zipfile.BadZipFile: the member is damaged or holds objects.
@@ -30,7 +30,7 @@ def map_member(path: Path, archive: zipfile.ZipFile, name: str) -> np.ndarray | 
         read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
         shape, fortran, dtype = read(file)
         header = file.tell()
-        while file.read(1 << 20):  # to the end, where the check sum is compared
+        while file.read(1 << 20):  # at the end zipfile compares the checksum
             pass
     if dtype.hasobject:
         raise ValueError("object arrays are not read")

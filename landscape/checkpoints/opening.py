@@ -1,0 +1,53 @@
+"""Open a checkpoint for measurement: its model, and the samples that its loss is measured on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from torch import nn
+
+from landscape.checkpoints.checkpoint import Checkpoint
+from landscape.checkpoints.foreign import opened
+from landscape.data.samples import Samples, random_subset
+from landscape.errors import FedscapeError
+from landscape.tasks import Task
+
+
+@dataclass(frozen=True)
+class Opened:
+    """What a landscape is made of, read from a checkpoint and its data set."""
+
+    model: nn.Module
+    data: Samples
+    task: Task
+    title: str
+
+
+def open_for_measurement(
+    path: str | Path | Checkpoint,
+    split: str = "train",
+    clients: Sequence[int] | None = None,
+    samples: int | None = None,
+    *,
+    data_dir: str | Path | None = None,
+    model: str | None = None,
+    data: str | None = None,
+) -> Opened:
+    """The model of a checkpoint and the chosen samples of its data set.
+
+    The arguments and errors are those of :meth:`landscape.Landscape.from_checkpoint`.
+    """
+    checkpoint, dataset = opened(path, model, data, data_dir)
+    module = checkpoint.build_model(model)
+    if dataset is None:
+        dataset = checkpoint.load_dataset(data_dir=data_dir, name=data)
+    chosen = dataset.split(split)
+    if clients is not None:
+        if split != "train":
+            raise FedscapeError("clients hold training data only: leave out clients, or take split 'train'")
+        chosen = chosen.subset(checkpoint.client_indices(dataset, clients))
+    if samples is not None:
+        chosen = random_subset(chosen, samples)
+    return Opened(module, chosen, checkpoint.task_on(dataset), checkpoint.title)

@@ -1,0 +1,140 @@
+"""Micro-batches: the parts of a data set that fit into memory, and sums over all of them."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from landscape.activations import MAN
+from landscape.compute.distributed import rank_and_world, sum_over_ranks
+from landscape.data.batches import Batches
+from landscape.data.samples import Samples
+from landscape.errors import FedscapeError
+from landscape.tasks import Loss
+
+BATCH_SIZE = {"cpu": 256, "cuda": 1024}
+"""Samples per micro-batch: a small batch fits into the CPU's cache, a GPU is faster with a large one."""
+_SMALL_IMAGE = 32 * 32
+
+
+def micro_batch_size(device: torch.device, task: str, targets: Tensor) -> int:
+    """The default number of samples per micro-batch; for segmentation, whose images are large, as many pixels."""
+    size = BATCH_SIZE[device.type]
+    return size if task == "classification" else max(1, size * _SMALL_IMAGE // targets[0].numel())
+
+
+class MicroBatches:
+    """A data set in micro-batches: the portion of this rank, ``size`` samples at a time.
+
+    An iteration gives (position of the first sample, inputs, targets, share of the whole data set).  Of
+    :class:`landscape.data.batches.Batches`, each batch is one micro-batch and ``size`` is 1.
+
+    Args:
+        data: the whole data set.
+        size: samples per micro-batch.
+        dtype: of the inputs.
+        tf32: whether products over the micro-batches may round to TF32.
+        penalty: added to the loss of each micro-batch.
+
+    Attributes:
+        checked: the preconditions that :mod:`landscape.autograd.preconditions` has found true of these data.
+
+    Example:
+        >>> import torch
+        >>> from landscape.data.micro_batches import MicroBatches
+        >>> from landscape.data.samples import Samples
+        >>> data = Samples(torch.arange(5.0), torch.arange(5))
+        >>> [(start, targets.tolist(), share) for start, _, targets, share in MicroBatches(data, 3, torch.float32)]
+        [(0, [0, 1, 2], 0.6), (3, [3, 4], 0.4)]
+    """
+
+    def __init__(
+        self,
+        data: Samples | Batches,
+        size: int,
+        dtype: torch.dtype,
+        tf32: bool = False,
+        penalty: MAN | None = None,
+    ) -> None:
+        self.data, self.size, self.dtype, self.tf32, self.penalty = data, size, dtype, tf32, penalty
+        self.checked: set[Any] = set()
+
+    @property
+    def division(self) -> tuple[int, int, int]:
+        """What determines the samples of each micro-batch: (size, rank, number of ranks)."""
+        return self.size, *rank_and_world()
+
+    @property
+    def divided(self) -> bool:
+        """Whether there is more than one micro-batch, on all ranks together."""
+        return self.size < len(self.data) or rank_and_world()[1] > 1
+
+    @property
+    def resident(self) -> list[Tensor]:
+        """Tensors that stay in memory as long as the data set; a micro-batch may be a view of them."""
+        return [self.data.inputs, self.data.targets] if isinstance(self.data, Samples) else []
+
+    def digest(self) -> str:
+        """The digest of the data, and the penalty."""
+        return f"{self.data.digest()} {self.penalty}"
+
+    def __iter__(self) -> Iterator[tuple[int, Any, Any, float]]:
+        return self.data.portion(self.size, self.dtype, *rank_and_world())
+
+    def of_all_ranks(self) -> Iterator[tuple[int, Any, Any, float]]:
+        """All micro-batches of the data set, whatever the rank of this process."""
+        return self.data.portion(self.size, self.dtype, rank=0, world=1)
+
+    def scored(self, module: nn.Module, loss: Loss, inputs: Any, targets: Any) -> tuple[Tensor, Tensor]:
+        """A micro-batch's mean loss, plus the penalty on its activations if there is one, and the outputs.
+
+        Raises:
+            FedscapeError: the objective is not a scalar; there are no activations to penalise.
+        """
+        if self.penalty is None:
+            outputs = self.outputs(module, inputs)
+            return loss(outputs, targets), outputs
+        with self.penalty.watching(module) as penalty:
+            outputs = self.outputs(module, inputs)
+        return loss(outputs, targets) + penalty(), outputs
+
+    def outputs(self, module: nn.Module, inputs: Any) -> Tensor:
+        """The first argument of the loss: the module's outputs; of ``Batches``, the value of the objective.
+
+        Raises:
+            FedscapeError: the objective is not a scalar.
+        """
+        if isinstance(self.data, Samples):
+            return module(inputs)
+        value = self.data.objective(module, inputs)
+        if not isinstance(value, Tensor) or value.numel() != 1:
+            what = f"a tensor of shape {tuple(value.shape)}" if isinstance(value, Tensor) else type(value).__name__
+            raise FedscapeError(f"the objective returned {what}: it must return a scalar tensor, the batch's mean")
+        return value.reshape(())
+
+    def sum(self, over_portion: Callable[[], Tensor]) -> Tensor:
+        """The sum over all ranks of ``over_portion()``, itself a sum over this rank's portion: one all-reduce.
+
+        Where the device's memory runs out, the micro-batch size is halved, with a warning, and the sum starts again.
+        The smaller size stays.
+
+        Raises:
+            torch.OutOfMemoryError: a single sample takes too much memory.
+        """
+        while True:
+            try:
+                total = over_portion()
+                break
+            except torch.OutOfMemoryError:
+                _, world = rank_and_world()
+                largest = min(self.size, -(-len(self.data) // world))
+                if largest <= 1:
+                    raise
+            # Outside the handler, because the traceback of the error would keep the graph in memory.
+            self.size = largest // 2
+            warnings.warn(f"the device ran out of memory: the micro-batch size is now {self.size}", stacklevel=2)
+        return sum_over_ranks(total)
