@@ -32,7 +32,8 @@ def _require(condition: bool, part: SAM | ASAM | GSAM, rule: str) -> None:
 class SAM:
     """∇f(w + ε), ε = ρ g/‖g‖ with g = ∇f(w) (Foret et al., ICLR 2021, eq. 2; Qu et al., ICML 2022, eq. 4)."""
 
-    rho: float
+    rho: float = 0.05
+    """ρ, radius of the ascent step"""
 
     def __post_init__(self) -> None:
         _require(self.rho >= 0, self, "a radius ρ of 0 or more")
@@ -49,8 +50,10 @@ class ASAM:
     T is |w| + η on weights and normalisation scales and 1 on biases, as in the authors' code.
     """
 
-    rho: float
-    eta: float
+    rho: float = 0.7
+    """ρ, radius of the ascent step"""
+    eta: float = 0.2
+    """η, added to |w| in ASAM's scaling"""
 
     def __post_init__(self) -> None:
         _require(self.rho >= 0 and self.eta >= 0, self, "ρ and η of 0 or more")
@@ -71,8 +74,10 @@ class GSAM:
     the authors let it fall with the learning rate.
     """
 
-    rho: float
-    alpha: float
+    rho: float = 0.05
+    """ρ, radius of the ascent step"""
+    alpha: float = 0.2
+    """α, weight of GSAM's ascent across SAM's gradient"""
 
     def __post_init__(self) -> None:
         _require(self.rho >= 0 and self.alpha >= 0, self, "ρ and α of 0 or more")

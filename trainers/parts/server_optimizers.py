@@ -33,7 +33,9 @@ class Momentum:
     """v ← βv + ‹d›; the change is η_g v (Hsu et al., 2019, FedAvgM).  No damping: a steady ‹d› becomes ‹d›/(1 − β)."""
 
     beta: float = 0.9
+    """β, the server's momentum"""
     lr: float = 1.0
+    """the server optimiser's rate; the algorithm's own --server-lr multiplies what comes out of it"""
 
     def __post_init__(self) -> None:
         _require(self.lr > 0, self, "a rate η_g above 0")
@@ -57,9 +59,13 @@ class Adam:
     """
 
     beta1: float = 0.9
+    """β1, decay of the first moment"""
     beta2: float = 0.99
+    """β2, decay of the second moment"""
     tau: float = 0.001
+    """τ, the degree of adaptivity"""
     lr: float = 0.1
+    """the server optimiser's rate; the algorithm's own --server-lr multiplies what comes out of it"""
 
     def __post_init__(self) -> None:
         _require(0 <= self.beta1 < 1 and 0 <= self.beta2 < 1, self, "β1 and β2 from 0 to below 1")
@@ -80,8 +86,11 @@ class Adagrad:
     """As Adam, but v ← v + ‹d›² (Reddi et al., ICLR 2021, Algorithm 2)."""
 
     beta1: float = 0.0
+    """β1, decay of the first moment"""
     tau: float = 0.001
+    """τ, the degree of adaptivity"""
     lr: float = 0.1
+    """the server optimiser's rate; the algorithm's own --server-lr multiplies what comes out of it"""
 
     def __post_init__(self) -> None:
         _require(0 <= self.beta1 < 1, self, "β1 from 0 to below 1")

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
 
 import torch
+import tyro
 from torch import Tensor
 
 from landscape.errors import FedscapeError
@@ -21,9 +23,9 @@ class SWA:
     lowest rate, are slips.
     """
 
-    start: float = 0.75
+    start: Annotated[float, tyro.conf.arg(metavar="SHARE")] = 0.75
     """share of the rounds before averaging begins"""
-    cycle: int = 10
+    cycle: Annotated[int, tyro.conf.arg(metavar="ROUNDS")] = 10
     """c, rounds of a cycle of the rate"""
     lr: float = 1e-4
     """γ2, the lowest local rate of a cycle"""
