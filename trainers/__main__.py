@@ -18,14 +18,14 @@ from landscape.registry import unknown_name
 from landscape.terminal.command import EXIT_DIVERGED, parse, run
 from trainers.algorithm import Algorithm
 from trainers.algorithms import ALGORITHMS, algorithm_name
+from trainers.commands import listing, partition, report
 from trainers.flags import PartFlags, part_flags
 from trainers.parts.parts import Parts
-from trainers.runs import listing, partitions, report
 from trainers.runs.run import Run, train
 from trainers.settings import Settings
 
 PROGRAM = "python -m trainers"
-COMMANDS = {"list": listing.main, "report": report.main, "partition": partitions.main}
+COMMANDS = {"list": listing.main, "report": report.main, "partition": partition.main}
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""What there is: ``python -m trainers list``."""
+"""The command ``python -m trainers list``: what each algorithm keeps, sends and combines with."""
 
 from __future__ import annotations
 
