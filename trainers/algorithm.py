@@ -22,7 +22,15 @@ Weighting = Literal["samples", "uniform"]
 
 
 class State(SimpleNamespace):
-    """Named tensors: what a server holds, what a client keeps between rounds, what one sends the other."""
+    """Named tensors: what a server holds, what a client keeps between rounds, what one sends the other.
+
+    Example:
+        >>> import torch
+        >>> from trainers import State
+        >>> state = State(w=torch.zeros(3), c=torch.ones(3))
+        >>> state.c, state.nbytes()
+        (tensor([1., 1., 1.]), 24)
+    """
 
     @classmethod
     def of(cls, tensors: dict[str, Tensor]) -> State:
@@ -59,6 +67,13 @@ class Mean(State):
     ``uniform`` holds the unweighted means of the same tensors, for state that is defined as a plain mean
     over clients whatever the weighting of the models.  ``steps`` is the mean number of local steps K they took,
     weighted as ``uniform``.
+
+    Example:
+        >>> import torch
+        >>> from trainers import Mean, State
+        >>> mean = Mean(delta=torch.tensor([2.0]), uniform=State(delta=torch.tensor([3.0])), steps=5.0)
+        >>> mean.delta, mean.uniform.delta, mean.steps
+        (tensor([2.]), tensor([3.]), 5.0)
     """
 
     uniform: State
@@ -85,6 +100,28 @@ class Algorithm:
     The tensors are flat: ``w`` is [d], or [S, d] where an executor advances S clients together; write
     elementwise arithmetic and norms over the last axis (:func:`unit`), and the same text serves both.
     Client and server states may be assigned to, never changed in place.
+
+    Example:
+        >>> from dataclasses import dataclass
+        >>> import torch
+        >>> from trainers import Algorithm, Round, State
+        >>> @dataclass(frozen=True)
+        ... class SignSGD(Algorithm):
+        ...     paper = "Bernstein et al., ICML 2018"
+        ...     scale: float = 1.0
+        ...
+        ...     def __post_init__(self):
+        ...         self.require(self.scale > 0, "a scale above 0")
+        ...
+        ...     def direction(self, w, gradient, client, server, round):
+        ...         return self.scale * gradient(w).sign()
+        >>> w, received = torch.tensor([3.0, -4.0]), State(w=torch.zeros(2))
+        >>> SignSGD(0.5).direction(w, lambda w: w, State(), received, Round(1, lr=0.1, participation=0.5))
+        tensor([ 0.5000, -0.5000])
+        >>> SignSGD(0.0)
+        Traceback (most recent call last):
+            ...
+        landscape.errors.FedscapeError: SignSGD needs a scale above 0, not scale=0.0
     """
 
     paper: ClassVar[str]

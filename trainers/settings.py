@@ -25,7 +25,18 @@ def optional(metavar: str, default: str) -> Any:
 
 @dataclass(frozen=True)
 class Settings:
-    """What is trained, on what, by how many clients and for how long."""
+    """What is trained, on what, by how many clients and for how long.
+
+    Example:
+        >>> from trainers import Settings
+        >>> settings = Settings(clients=10, per_round=2, lr=0.05)
+        >>> settings.rounds, settings.recorded()["lr"]
+        (30, 0.05)
+        >>> Settings(clients=2, per_round=5)
+        Traceback (most recent call last):
+            ...
+        landscape.errors.FedscapeError: --per-round is 5: give a number from 1 to the 2 clients there are
+    """
 
     data: str = "digits"
     """data set: digits (embedded), a name that `python -m landscape.data list` shows, a .npz file, a folder of images

@@ -35,7 +35,13 @@ for _kind in (
 
 
 def algorithm_name(algorithm: Algorithm) -> str:
-    """The registered name of an algorithm; its class's ``module:name`` where it is the user's own."""
+    """The registered name of an algorithm; its class's ``module:name`` where it is the user's own.
+
+    Example:
+        >>> from trainers.algorithms import ALGORITHMS, FedASAM, algorithm_name
+        >>> algorithm_name(FedASAM(rho=0.7)), ALGORITHMS.get("fedasam")
+        ('fedasam', <class 'trainers.algorithms.fedasam.FedASAM'>)
+    """
     for name, kind in ALGORITHMS.items():
         if type(algorithm) is kind:
             return name

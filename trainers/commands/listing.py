@@ -55,7 +55,15 @@ class Entry:
 
 
 def entry(name: str, algorithm: Algorithm) -> Entry:
-    """What one round of the algorithm with two tiny clients shows."""
+    """What one round of the algorithm with two tiny clients shows.
+
+    Example:
+        >>> from trainers import Scaffold
+        >>> from trainers.commands.listing import entry
+        >>> scaffold = entry("scaffold", Scaffold())
+        >>> scaffold.client, scaffold.server, scaffold.down, scaffold.up
+        (('c',), ('c',), 2.0, 2.0)
+    """
     federation = _tiny(algorithm)
     record = federation.step()
     models = _CLIENTS * federation.server.w.nbytes

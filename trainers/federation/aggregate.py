@@ -9,7 +9,20 @@ from trainers.algorithm import Mean, State, Weighting
 
 
 class Aggregate:
-    """Means over the sampled clients, summed as they come in: memory does not grow with their number."""
+    """Means over the sampled clients, summed as they come in: memory does not grow with their number.
+
+    Example:
+        >>> import torch
+        >>> from trainers.federation import Aggregate
+        >>> aggregate = Aggregate("samples")
+        >>> for change, samples in ((1.0, 3), (5.0, 1)):  # both clients began at 0
+        ...     aggregate.add({"delta": torch.tensor([change])}, samples, model=torch.tensor([change]), steps=2)
+        >>> mean = aggregate.mean()
+        >>> mean.delta, mean.uniform.delta, mean.steps  # (3 · 1 + 1 · 5)/4, and (1 + 5)/2
+        (tensor([2.]), tensor([3.]), 2.0)
+        >>> aggregate.drift(torch.tensor([2.0]))  # ((1 − 2)² + (5 − 2)²)/2
+        5.0
+    """
 
     def __init__(self, weighting: Weighting) -> None:
         self._weighting = weighting

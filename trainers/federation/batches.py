@@ -29,6 +29,19 @@ def batch_indices(
         generator: shuffles them, anew in each epoch.
         steps: that many batches instead, over as many epochs as they take.
         last: drop the short batch at an epoch's end, unless it is the epoch's only one.
+
+    Example:
+        >>> import torch
+        >>> from trainers.federation.batches import batch_indices
+        >>> draw = torch.Generator().manual_seed(0)
+        >>> [len(batch) for batch in batch_indices(5, 2, 2, draw)]
+        [2, 2, 1, 2, 2, 1]
+        >>> [len(batch) for batch in batch_indices(5, 2, 2, draw, last="drop")]
+        [2, 2, 2, 2]
+        >>> [len(batch) for batch in batch_indices(5, 2, 1, draw, steps=4)]
+        [2, 2, 1, 2]
+        >>> list(batch_indices(3, None, 1, draw))
+        [tensor([0, 1, 2])]
     """
     if steps is not None:
         yield from islice(_endless(samples, size, generator, last), steps)

@@ -41,6 +41,19 @@ class ClientStore:
 
     Raises:
         FedscapeError: ``disk`` without a folder.
+
+    Example:
+        >>> import torch
+        >>> from trainers import State
+        >>> from trainers.federation import ClientStore
+        >>> store = ClientStore(lambda: {"c": torch.zeros(2)}, torch.device("cpu"), where="host", clients=1000)
+        >>> store.put(7, State(c=torch.tensor([1.0, 2.0])))
+        >>> store.fetch(7).c, store.fetch(8).c
+        (tensor([1., 2.]), tensor([0., 0.]))
+        >>> store.export()
+        {7: {'c': tensor([1., 2.])}}
+        >>> store.describe()
+        'client states: 1,000 × 8 B = 8 kB in host memory, at most 8 kB of memory'
     """
 
     def __init__(

@@ -65,6 +65,26 @@ class Federation:
         local_models: w_i of the last round's sampled clients by id, [d] in host memory; empty unless
             ``settings.save_clients``.
         averaged: the mean of the server models that SWA captured.
+
+    Example:
+        >>> import numpy as np
+        >>> import torch
+        >>> from landscape import Partition, Samples
+        >>> from landscape.autograd.flat import FlatModule
+        >>> from trainers import FedAvg, Settings
+        >>> from trainers.federation import Federation, LocalWork, SequentialExecutor
+        >>> data = Samples(torch.tensor([[1.0], [2.0], [3.0]]), torch.tensor([0, 1, 0]))
+        >>> clients = Partition((np.array([0, 1]), np.array([2])))
+        >>> model = FlatModule(torch.nn.Linear(1, 2), torch.device("cpu"), torch.float32)
+        >>> work = LocalWork(epochs=1, batch_size=None, weight_decay=0.0, augment="none", seed=0)
+        >>> settings = Settings(clients=2, per_round=2)
+        >>> executor = SequentialExecutor(model, data, clients, FedAvg(), work)
+        >>> federation = Federation(FedAvg(), executor, settings, torch.zeros(4))
+        >>> record = federation.step()
+        >>> record.clients, round(record.train_loss, 4), record.bytes_up  # log 2, and twice four numbers of 4 bytes
+        ([0, 1], 0.6931, 32)
+        >>> federation.server.w.sum().abs() < 1e-6  # the two classes move opposite ways
+        tensor(True)
     """
 
     def __init__(

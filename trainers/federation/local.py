@@ -72,6 +72,14 @@ def local_step(
 
     The order is fixed: the mini-batch gradient (of the objective with its penalty and mixup, through the ascent
     part), the algorithm's own correction, clipping, weight decay (so that no ascent sees it), the step.
+
+    Example:
+        >>> import torch
+        >>> from trainers import FedAvg, Round, State
+        >>> from trainers.federation import local_step
+        >>> w, round = torch.tensor([4.0]), Round(1, lr=0.5, participation=1.0)
+        >>> local_step(w, lambda w: w, FedAvg(), State(), State(w=w), round, weight_decay=0.25)  # 4 − 0.5 (4 + 1)
+        tensor([1.5000])
     """
     direction = clipped(algorithm.direction(w, gradient, client, server, round), clip)
     if weight_decay:
@@ -80,7 +88,15 @@ def local_step(
 
 
 def clipped(v: Tensor, largest: float) -> Tensor:
-    """v, shortened to the norm ``largest`` over its last axis where it is longer; 0: as it is."""
+    """v, shortened to the norm ``largest`` over its last axis where it is longer; 0: as it is.
+
+    Example:
+        >>> import torch
+        >>> from trainers.federation.local import clipped
+        >>> clipped(torch.tensor([[3.0, 4.0], [0.3, 0.4]]), 1.0)
+        tensor([[0.6000, 0.8000],
+                [0.3000, 0.4000]])
+    """
     if not largest:
         return v
     return v * (largest / v.norm(dim=-1, keepdim=True).clamp_min(torch.finfo(v.dtype).tiny)).clamp_max(1.0)

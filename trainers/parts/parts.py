@@ -37,6 +37,17 @@ class Parts:
         mixup: pairs of samples of each local batch are mixed, one λ ~ Beta(1, 1) a batch (Zhang et al., ICLR 2018).
         cutout: side of the square set to the mean in each training image (DeVries & Taylor, 2017); 0: none.
         server_optimizer: what the server makes of the mean change: ``Momentum(0.9)``, ``Adam()``, ...
+
+    Example:
+        >>> from trainers import SAM, SWA, FedSAM, Parts, Scaffold
+        >>> parts = Parts(ascent=SAM(0.05), swa=SWA(cycle=5))
+        >>> parts.recorded()
+        {'ascent': {'name': 'sam', 'rho': 0.05}, 'swa': {'name': 'swa', 'start': 0.75, 'cycle': 5, 'lr': 0.0001}}
+        >>> parts.check(Scaffold())
+        >>> parts.check(FedSAM())
+        Traceback (most recent call last):
+            ...
+        landscape.errors.FedscapeError: FedSAM has its own ascent (SAM): two make no sense, leave out --ascent
     """
 
     ascent: Ascent | None = None

@@ -30,7 +30,17 @@ class ServerOptimizer(Protocol):
 
 @dataclass(frozen=True)
 class Momentum:
-    """v ← βv + ‹d›; the change is η_g v (Hsu et al., 2019, FedAvgM).  No damping: a steady ‹d› becomes ‹d›/(1 − β)."""
+    """v ← βv + ‹d›; the change is η_g v (Hsu et al., 2019, FedAvgM).  No damping: a steady ‹d› becomes ‹d›/(1 − β).
+
+    Example:
+        >>> import torch
+        >>> from trainers import Momentum
+        >>> momentum, delta = Momentum(beta=0.5, lr=2.0), torch.tensor([1.0])
+        >>> first, state = momentum.step(delta, momentum.state(torch.zeros(1)))
+        >>> second, state = momentum.step(delta, state)
+        >>> first, second  # 2 · 1, then 2 (0.5 · 1 + 1)
+        (tensor([2.]), tensor([3.]))
+    """
 
     beta: float = 0.9
     """β, the server's momentum"""
@@ -56,6 +66,16 @@ class Adam:
     """m ← β1 m + (1 − β1)‹d›; v ← β2 v + (1 − β2)‹d›²; the change is η_g m/(√v + τ).
 
     Reddi et al., ICLR 2021, Algorithm 2.  m_0 = 0 and v_0 = τ²; neither is corrected for its start.
+
+    Example:
+        >>> import torch
+        >>> from trainers import Adam
+        >>> adam = Adam(beta1=0.5, beta2=0.625, tau=1.0, lr=2.0)
+        >>> change, state = adam.step(torch.tensor([3.0]), adam.state(torch.zeros(1)))
+        >>> state  # 0.5 · 3, and 0.625 · 1 + 0.375 · 9
+        {'m': tensor([1.5000]), 'v': tensor([4.])}
+        >>> change  # 2 · 1.5/(2 + 1)
+        tensor([1.])
     """
 
     beta1: float = 0.9
@@ -83,7 +103,15 @@ class Adam:
 
 @dataclass(frozen=True)
 class Adagrad:
-    """As Adam, but v ← v + ‹d›² (Reddi et al., ICLR 2021, Algorithm 2)."""
+    """As Adam, but v ← v + ‹d›² (Reddi et al., ICLR 2021, Algorithm 2).
+
+    Example:
+        >>> import torch
+        >>> from trainers import Adagrad
+        >>> adagrad = Adagrad(tau=3.0, lr=2.0)
+        >>> adagrad.step(torch.tensor([4.0]), adagrad.state(torch.zeros(1)))  # v = 9 + 16, the change is 2 · 4/(5 + 3)
+        (tensor([1.]), {'m': tensor([4.]), 'v': tensor([25.])})
+    """
 
     beta1: float = 0.0
     """β1, decay of the first moment"""
@@ -107,7 +135,15 @@ class Adagrad:
 
 @dataclass(frozen=True)
 class Yogi(Adam):
-    """As Adam, but v ← v − (1 − β2)‹d›² sign(v − ‹d›²) (Reddi et al., ICLR 2021, Algorithm 2)."""
+    """As Adam, but v ← v − (1 − β2)‹d›² sign(v − ‹d›²) (Reddi et al., ICLR 2021, Algorithm 2).
+
+    Example:
+        >>> import torch
+        >>> from trainers import Yogi
+        >>> yogi = Yogi(beta1=0.5, beta2=0.25, tau=1.0, lr=3.0)
+        >>> yogi.step(torch.tensor([2.0]), yogi.state(torch.zeros(1)))  # v = 1 + 0.75 · 4, the change is 3 · 1/(2 + 1)
+        (tensor([1.]), {'m': tensor([1.]), 'v': tensor([4.])})
+    """
 
     def step(self, delta: Tensor, state: dict[str, Tensor]) -> tuple[Tensor, dict[str, Tensor]]:
         """η_g m/(√v + τ); v cannot become negative: what is taken from it is less than v."""

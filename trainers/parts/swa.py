@@ -21,6 +21,14 @@ class SWA:
     each such cycle, τ = 1 and the lowest rate, the new server model is captured: θ_SWA ← (n θ_SWA + θ)/(n + 1), n the
     number of models captured before.  The paper's n = t/c and its capture at mod(t, c) = 0, one round after the
     lowest rate, are slips.
+
+    Example:
+        >>> from trainers import SWA
+        >>> swa = SWA(start=0.5, cycle=2, lr=0.02)
+        >>> [round(swa.rate(number, rounds=8, lr=0.1), 2) for number in range(1, 9)]
+        [0.1, 0.1, 0.1, 0.1, 0.1, 0.02, 0.06, 0.02]
+        >>> [number for number in range(1, 9) if swa.captures(number, rounds=8)]
+        [6, 8]
     """
 
     start: Annotated[float, tyro.conf.arg(metavar="SHARE")] = 0.75
@@ -66,7 +74,17 @@ class SWA:
 
 
 class RunningMean:
-    """The plain mean of the vectors taken in, [d]."""
+    """The plain mean of the vectors taken in, [d].
+
+    Example:
+        >>> import torch
+        >>> from trainers.parts.swa import RunningMean
+        >>> mean = RunningMean()
+        >>> for w in ([1.0, 2.0], [3.0, 6.0]):
+        ...     mean.add(torch.tensor(w))
+        >>> mean.count, mean.value
+        (2, tensor([2., 4.]))
+    """
 
     def __init__(self) -> None:
         self.count = 0

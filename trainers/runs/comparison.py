@@ -29,6 +29,16 @@ def report(runs: Sequence[RecordedRun], targets: Sequence[float] = (), *, group:
 
     Raises:
         FedscapeError: a target that is no share, or no runs.
+
+    Example:
+        >>> from pathlib import Path
+        >>> from trainers.runs import RecordedRun, presented, report
+        >>> config = {"algorithm": {"name": "fedavg"}, "settings": {"rounds": 2, "seed": 0}}
+        >>> metrics = [{"round": 1, "test_accuracy": 0.5}, {"round": 2, "test_accuracy": 0.75}]
+        >>> print(presented(report([RecordedRun(Path("mine"), config, metrics, result={})], targets=[0.7])))
+        run   algorithm    status  rounds  accuracy %  best %  rounds to 70 %
+        ----  ---------  --------  ------  ----------  ------  --------------
+        mine     fedavg  finished       2          75      75               2
     """
     if not runs:
         raise FedscapeError("give at least one run directory")

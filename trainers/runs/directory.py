@@ -33,6 +33,18 @@ class RunDirectory:
     ``rounds/NNNNN.pt`` (kept models), ``swa.pt`` (the mean of server models), ``result.json`` (how the run ended; none
     while it goes on), ``state.pt`` (what resuming needs), ``clients/`` and ``latest/`` (clients' states and models,
     where they are kept on disk).  Each is written whole or not at all; ``state.pt`` alone decides where a run goes on.
+
+    Example:
+        >>> import tempfile
+        >>> from trainers import FedProx, Parts, Settings
+        >>> from trainers.runs import RunDirectory
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     directory = RunDirectory(folder)
+        ...     state = directory.open(FedProx(mu=0.1), Settings(), Parts(), resume=False)
+        ...     directory.append({"round": 1, "train_loss": 2.5})
+        ...     config, metrics = directory.config(), directory.metrics()
+        >>> state, config["algorithm"], metrics
+        (None, {'name': 'fedprox', 'mu': 0.1}, [{'round': 1, 'train_loss': 2.5}])
     """
 
     def __init__(self, path: str | Path) -> None:

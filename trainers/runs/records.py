@@ -138,6 +138,17 @@ def read_runs(paths: Iterable[str | Path]) -> list[RecordedRun]:
 
     Raises:
         FedscapeError: one is no run directory, or a file of it is damaged.
+
+    Example:
+        >>> import tempfile
+        >>> from trainers import FedASAM, Settings, train
+        >>> from trainers.runs import read_runs
+        >>> settings = Settings(rounds=2, clients=4, per_round=2, local_steps=1, device="cpu")
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     _ = train(FedASAM(rho=0.7), settings, out=folder)
+        ...     (run,) = read_runs([folder])
+        >>> run.algorithm, run.status, run.rounds, run.megabytes("bytes_up") == run.megabytes("bytes_down")
+        ('fedasam', 'finished', 2, True)
     """
     return [_read(Path(path)) for path in paths]
 

@@ -82,6 +82,16 @@ def train(
     Raises:
         FedscapeError: settings, parts, data or model that do not fit, a directory that cannot be written or that
             holds another run.
+
+    Example:
+        >>> import tempfile
+        >>> from trainers import SAM, Parts, Scaffold, Settings, train
+        >>> settings = Settings(rounds=2, clients=4, per_round=2, local_steps=1, device="cpu")
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     run = train(Scaffold(), settings, Parts(ascent=SAM(0.05)), out=folder)
+        ...     written = run.checkpoint.exists()
+        >>> run.status, written, [record["round"] for record in run.metrics]
+        ('finished', True, [1, 2])
     """
     settings, parts = settings or Settings(), parts or Parts()
     parts.check(algorithm)
