@@ -1,4 +1,4 @@
-"""The algorithms by name: one file each, its import and its place in the table below."""
+"""The federated algorithms, one file each, and the table of their names."""
 
 from landscape.registry import Registry
 from trainers.algorithm import Algorithm
@@ -26,12 +26,15 @@ from trainers.algorithms.mimelite import MimeLite
 from trainers.algorithms.mofedsam import MoFedSAM
 from trainers.algorithms.scaffold import Scaffold
 
+__all__ = ["ALGORITHMS", "algorithm_name"]
+
 ALGORITHMS: Registry[type[Algorithm]] = Registry("algorithm")
 for _kind in (
     FedAvg, FedProx, FedAvgM, FedAdam, FedAdagrad, FedYogi, Scaffold, FedDyn, FedDC, FedSpeed, FedCM, MimeLite,
     FedRobust, FedSAM, FedGSAM, FedASAM, MoFedSAM, FedSMOO, AdaBest, FedGAMMA, FedLESAM, FedGloSS, Centralised,
 ):  # fmt: skip
     ALGORITHMS.register(_kind.__name__.lower())(_kind)
+    __all__ += [_kind.__name__]
 
 
 def algorithm_name(algorithm: Algorithm) -> str:

@@ -65,7 +65,7 @@ class AdaBest(Algorithm):
         return gradient(w) - client.h
 
     def upload(self, w: Tensor, client: State, server: State, round: Round, steps: int) -> dict[str, Tensor]:
-        """d_i; h_i forgets by the rounds it missed."""
+        """d_i; h_i is divided by the number of rounds since the last one."""
         delta = w - server.w
         client.h = client.h / (round.number - client.last) - self.mu * delta
         client.last = torch.full_like(client.last, round.number)

@@ -1,4 +1,4 @@
-"""Ordinary training on all data: what federated learning is measured against."""
+"""Ordinary training on all data, the reference for federated learning."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

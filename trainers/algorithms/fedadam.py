@@ -37,7 +37,7 @@ class FedAdam(Algorithm):
     """τ, the degree of adaptivity: small adapts each coordinate, large only scales"""
 
     def __post_init__(self) -> None:
-        self.server_optimizer  # noqa: B018 - refuses what makes no sense
+        self.server_optimizer  # noqa: B018 - its class checks the values
 
     @property
     def server_optimizer(self) -> Adam:

@@ -31,7 +31,7 @@ class FedAvgM(Algorithm):
     """β, the server's momentum; 0 is FedAvg"""
 
     def __post_init__(self) -> None:
-        self.server_optimizer  # noqa: B018 - refuses what makes no sense
+        self.server_optimizer  # noqa: B018 - its class checks the values
 
     @property
     def server_optimizer(self) -> Momentum:

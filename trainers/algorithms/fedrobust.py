@@ -72,7 +72,7 @@ class FedRobust(Algorithm):
         elif client.shift.numel() == 0:
             channels = (shape[0], *(1 for _ in shape[1:]))
             client.tilt, client.shift = server.w.new_zeros(channels), server.w.new_zeros(channels)
-        # The numbers that share an entry of δ, whose slopes autograd has summed.
+        # How many numbers of an input share an entry of δ: autograd sums their slopes.
         client.places = torch.full_like(client.shift, n / client.shift.numel())
 
     def perturb(self, inputs: Tensor, client: State) -> Tensor:

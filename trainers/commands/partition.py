@@ -49,7 +49,7 @@ class Command:
 
 
 def statistics_table(measured: Sequence[tuple[str, PartitionStatistics]]) -> Table:
-    """A row a partition."""
+    """A table with one row for each partition."""
     columns = (
         "partition", "clients", "size", "min", "max", "deviation", "classes", "fewest", "most",
         "distance", "farthest", "class totals ±", "used",
@@ -65,7 +65,7 @@ def statistics_table(measured: Sequence[tuple[str, PartitionStatistics]]) -> Tab
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Parse, divide, print, write."""
+    """Divide the data, print the statistics, and write them and a picture if asked for."""
     given = sys.argv[1:] if arguments is None else arguments
     command = parse(lambda: tyro.cli(Command, prog=PROGRAM, args=given), PROGRAM)
     dataset = load_dataset(command.data, command.data_dir or None)

@@ -44,7 +44,7 @@ class Command:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Parse, read, print, write."""
+    """Read the runs, print the table, and write it to files if asked for."""
     given = sys.argv[1:] if arguments is None else arguments
     command = parse(lambda: tyro.cli(Command, prog=PROGRAM, args=given), PROGRAM)
     if not command.runs:

@@ -15,7 +15,7 @@ from trainers.parts.vectors import unit
 
 
 class Ascent(Protocol):
-    """Replaces the gradient at ``w`` by one that looks uphill first, on the same mini-batch."""
+    """Replaces the gradient at ``w`` by the gradient at a perturbed point, on the same mini-batch."""
 
     def gradient(self, w: Tensor, gradient: Callable[[Tensor], Tensor], space: ParameterSpace) -> Tensor:
         """The gradient to descend along, [..., d]."""
@@ -88,8 +88,8 @@ class GSAM:
     """g_p − α g_⊥: g_p = ∇f(w + ρ g/‖g‖) is SAM's gradient, g_⊥ the part of g = ∇f(w) orthogonal to g_p.
 
     Descending along g_p lowers the worst loss nearby; ascending along g_⊥ does not change it to first order and
-    closes the surrogate gap, the worst loss minus f(w) (Zhuang et al., ICLR 2022, Algorithm 1).  ρ stays the same:
-    the authors let it fall with the learning rate.
+    closes the surrogate gap, the worst loss minus f(w) (Zhuang et al., ICLR 2022, Algorithm 1).  Here ρ is
+    constant; the authors decrease it with the learning rate.
 
     Example:
         >>> import torch

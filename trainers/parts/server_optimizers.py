@@ -1,7 +1,7 @@
-"""The server-optimiser part: what the server makes of the clients' mean change before it takes a step.
+"""The server-optimiser part: how the server turns the clients' mean change into its step.
 
-The mean change ‹d› = ‹w_i − w^t› stands for a negative gradient; ``lr`` is the optimiser's rate η_g.  Where the
-algorithm has a server rate too, that multiplies what comes out of here.  Without this part the change is ‹d› itself:
+The mean change ‹d› = ‹w_i − w^t› takes the place of a negative gradient; ``lr`` is the optimiser's rate η_g.  If the
+algorithm has a server rate too, it multiplies the optimiser's step.  Without this part the step is ‹d› itself:
 averaging.
 """
 
@@ -17,14 +17,14 @@ from landscape.errors import FedscapeError
 
 
 class ServerOptimizer(Protocol):
-    """Replaces the mean change ‹d› by another one, with a state of its own."""
+    """Replaces the mean change ‹d› by a step computed from it and from a state of its own."""
 
     def state(self, w: Tensor) -> dict[str, Tensor]:
-        """The optimiser's state before the first round; ``w`` is the initial model, [d]."""
+        """The initial state of the optimiser; ``w`` is the initial model, [d]."""
         ...
 
     def step(self, delta: Tensor, state: dict[str, Tensor]) -> tuple[Tensor, dict[str, Tensor]]:
-        """The change to make in place of ``delta`` ([d]), and the new state."""
+        """The step to take in place of ``delta`` ([d]), and the new state."""
         ...
 
 
@@ -146,7 +146,7 @@ class Yogi(Adam):
     """
 
     def step(self, delta: Tensor, state: dict[str, Tensor]) -> tuple[Tensor, dict[str, Tensor]]:
-        """η_g m/(√v + τ); v cannot become negative: what is taken from it is less than v."""
+        """η_g m/(√v + τ); v cannot become negative: only a number below v is subtracted from it."""
         v, square = state["v"], delta**2
         v = v - (1 - self.beta2) * square * (v - square).sign()
         return _adapted(self, delta, state["m"], v)

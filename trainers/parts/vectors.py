@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from torch import Tensor
 
-_SMALLEST = 1e-12  # the norm of smaller ones is not to be had in float32, where their squares are 0
+_SMALLEST = 1e-12  # in float32 the squares of smaller numbers may be 0, and with them the norm
 
 
 def unit(v: Tensor) -> Tensor:
-    """v/‖v‖ over the last axis, [..., d]; shorter where ‖v‖ is below 1e-12, and zero where v is.
+    """v/‖v‖ over the last axis, [..., d]; shorter if ‖v‖ is below 1e-12, and zero if v is zero.
 
     Example:
         >>> import torch

@@ -1,4 +1,4 @@
-"""Recorded runs side by side in one table."""
+"""The table that compares recorded runs."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ _DEVIATION = " ±"
 def report(runs: Sequence[RecordedRun], targets: Sequence[float] = (), *, group: bool = False) -> Table:
     """The comparison table: a row a run, or with ``group`` a row for the runs that differ by their seed only.
 
-    Every number has all its digits; an unknown one is ``None``.  A column named ``X ±`` is the standard deviation of
-    ``X`` over the clients, as it was recorded; where runs are grouped, over the seeds (that of a sample: divided by
-    their number less one).  Rounds to a target never reached are ``>R`` after R rounds.
+    Numbers have all digits; an unknown one is ``None``.  A column named ``X ±`` is the standard deviation of
+    ``X`` over the clients, as recorded; for groups, over the seeds (with divisor n − 1).  Rounds to a target that was
+    not reached are ``>R`` after R rounds.
 
     Args:
         runs: as :func:`read_runs` gives them.
@@ -28,7 +28,7 @@ def report(runs: Sequence[RecordedRun], targets: Sequence[float] = (), *, group:
         group: mean and deviation over the runs of one configuration that did not diverge.
 
     Raises:
-        FedscapeError: a target that is no share, or no runs.
+        FedscapeError: there are no runs, or a target is not between 0 and 1.
 
     Example:
         >>> from pathlib import Path
@@ -52,14 +52,14 @@ def report(runs: Sequence[RecordedRun], targets: Sequence[float] = (), *, group:
     if len(set(names)) < len(names):
         names = [str(run.path) for run in runs]
     rows = [
-        (name, run.algorithm, run.told, *(column(run) for column in columns.values()))
+        (name, run.algorithm, run.status_text, *(column(run) for column in columns.values()))
         for name, run in zip(names, runs, strict=True)
     ]
     return Table(("run", "algorithm", "status", *columns), tuple(rows))
 
 
 def presented(table: Table) -> Table:
-    """The table for reading: no empty columns, and deviations beside their means."""
+    """The table to be printed: without empty columns, and with deviations beside their means."""
     filled = {name for i, name in enumerate(table.columns) if i == 0 or any(row[i] is not None for row in table.rows)}
     kept = [(i, name) for i, name in enumerate(table.columns) if name in filled and not name.endswith(_DEVIATION)]
     rows = []
@@ -75,7 +75,7 @@ def _with_deviation(value: Cell, deviation: Cell) -> Cell:
             return f"{value:.4g} ± 0"
         digits = max(0, 1 - math.floor(math.log10(deviation)))
         return f"{value:.{digits}f} ± {deviation:.{digits}f}" if digits <= 6 else f"{value:.2g} ± {deviation:.1g}"
-    # A count is no measurement: all its digits.
+    # A count is exact: show all digits.
     return str(value) if isinstance(value, int) else value
 
 
@@ -136,13 +136,13 @@ def _grouped(runs: Sequence[RecordedRun], columns: dict[str, Callable[[RecordedR
     for members in groups.values():
         counted = [run for run in members if run.status != "diverged"]
         cells = [cell for column in measured.values() for cell in _over_seeds([column(run) for run in counted])]
-        rows.append((_common_name(members), members[0].algorithm, _told(members), _seeds(members), *cells))
+        rows.append((_common_name(members), members[0].algorithm, _status_text(members), _seeds(members), *cells))
     titles = [title for name in measured for title in (name, name + _DEVIATION)]
     return Table(("run", "algorithm", "status", "seeds", *titles), tuple(rows))
 
 
 def _over_seeds(cells: list[Cell]) -> tuple[Cell, Cell]:
-    """Mean and sample deviation; where a run has words for a number (a target not reached), those of the last."""
+    """Mean and sample deviation; if a cell is text (a target not reached), the last such text."""
     words = [cell for cell in cells if isinstance(cell, str)]
     if words:
         return words[-1], None
@@ -161,9 +161,9 @@ def _common_name(members: Sequence[RecordedRun]) -> str:
     return common.rstrip("-_. ").removesuffix("seed").rstrip("-_. ") or names[0]
 
 
-def _told(members: Sequence[RecordedRun]) -> str:
-    told = [run.told for run in members]
-    return "; ".join(text if told.count(text) == 1 else f"{told.count(text)} {text}" for text in dict.fromkeys(told))
+def _status_text(members: Sequence[RecordedRun]) -> str:
+    texts = [run.status_text for run in members]
+    return "; ".join(text if texts.count(text) == 1 else f"{texts.count(text)} {text}" for text in dict.fromkeys(texts))
 
 
 def _seeds(members: Sequence[RecordedRun]) -> str:

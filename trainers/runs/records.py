@@ -1,4 +1,4 @@
-"""Recorded runs: what a run directory says of its run."""
+"""Recorded runs: reading run directories."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Record = dict[str, Any]
 Status = Literal["finished", "diverged", "unfinished"]
 
 SAME_RESULT = ("seed", "device", "data_dir", "save_every", "save_clients", "client_store")
-"""Settings in which runs of one group may differ: they do not say what is trained, or for how long."""
+"""Settings in which runs of one group may differ: they change neither what is trained nor for how long."""
 
 _LAST_SHARE = 0.1
 _NUMBERS = ("test_", "train_", "swa_", "client_", "bytes_", "seconds", "drift")
@@ -24,13 +24,13 @@ _NUMBERS = ("test_", "train_", "swa_", "client_", "bytes_", "seconds", "drift")
 
 @dataclass(frozen=True)
 class RecordedRun:
-    """A run as its directory tells it.
+    """A run as recorded in its directory.
 
     Attributes:
         path: the run directory.
         config: the contents of ``config.json``.
         metrics: the objects of ``metrics.jsonl``, one a round.
-        result: the contents of ``result.json``; empty where there is none.
+        result: the contents of ``result.json``; empty if there is none.
     """
 
     path: Path
@@ -54,18 +54,18 @@ class RecordedRun:
 
     @property
     def rounds(self) -> int:
-        """The rounds recorded."""
+        """Number of rounds recorded."""
         return self.metrics[-1]["round"] if self.metrics else 0
 
     @property
     def planned(self) -> int | None:
-        """The rounds asked for."""
+        """Number of rounds asked for."""
         rounds = self.config["settings"].get("rounds")
         return rounds if isinstance(rounds, int) else None
 
     @property
     def status(self) -> Status:
-        """``diverged`` as ``result.json`` says; ``finished`` where all rounds asked for are recorded."""
+        """``diverged`` if ``result.json`` says so; ``finished`` if all rounds asked for are recorded."""
         if self.result.get("status") == "diverged":
             return "diverged"
         if self.planned is None:
@@ -73,7 +73,7 @@ class RecordedRun:
         return "finished" if self.rounds >= self.planned else "unfinished"
 
     @property
-    def told(self) -> str:
+    def status_text(self) -> str:
         """The status in words."""
         if self.status == "diverged":
             return f"diverged in round {self.result.get('round', self.rounds + 1)}"
@@ -82,21 +82,21 @@ class RecordedRun:
         return self.status
 
     def values(self, name: str) -> list[float]:
-        """A number of each round that has it."""
+        """The values of a metric, of all rounds that have it."""
         return [record[name] for record in self.metrics if record.get(name) is not None]
 
     def last(self, name: str) -> float | None:
-        """A number as it was recorded last."""
+        """The last recorded value of a metric."""
         values = self.values(name)
         return values[-1] if values else None
 
     def mean(self, name: str) -> float | None:
-        """The mean over the rounds that have it."""
+        """The mean of a metric over the rounds that have it."""
         values = self.values(name)
         return statistics.fmean(values) if values else None
 
     def last_accuracy(self) -> float | None:
-        """Mean test accuracy over the evaluated rounds among the last tenth; none where fewer than two are."""
+        """Mean test accuracy over the evaluated rounds in the last tenth; ``None`` if fewer than two were evaluated."""
         after = self.rounds * (1 - _LAST_SHARE)
         values = [r["test_accuracy"] for r in self.metrics if r["round"] > after and r.get("test_accuracy") is not None]
         return statistics.fmean(values) if len(values) >= 2 else None
@@ -110,7 +110,7 @@ class RecordedRun:
         return None
 
     def gigabytes(self, until: int | None = None) -> float | None:
-        """All that was sent, both ways, in GB (10⁹ bytes), up to and with a round."""
+        """Traffic in both directions in GB (10⁹ bytes), up to and including a round."""
         sent = [
             record[name]
             for record in self.metrics
@@ -127,7 +127,7 @@ class RecordedRun:
 
     @cached_property
     def configuration(self) -> str:
-        """What the run is but for its seed and what changes no result: equal for runs that repeat one another."""
+        """Algorithm, parts and settings without :data:`SAME_RESULT`: equal for runs that differ in their seed only."""
         settings = {name: value for name, value in self.config["settings"].items() if name not in SAME_RESULT}
         parts = self.config.get("parts") or {}
         return json.dumps([self.config["algorithm"], parts, settings], sort_keys=True)
@@ -137,7 +137,7 @@ def read_runs(paths: Iterable[str | Path]) -> list[RecordedRun]:
     """Read run directories.
 
     Raises:
-        FedscapeError: one is no run directory, or a file of it is damaged.
+        FedscapeError: a path is no run directory, or a file in it is damaged.
 
     Example:
         >>> import tempfile
@@ -188,14 +188,14 @@ def _object(file: Path) -> dict[str, Any]:
 
 
 def _metrics(file: Path) -> list[Record]:
-    lines = _text(file).splitlines() if file.exists() else []  # a run killed before its first round has none
+    lines = _text(file).splitlines() if file.exists() else []  # a run that was killed in its first round has none
     records: list[Record] = []
     for number, line in enumerate(lines, 1):
         try:
             record = json.loads(line)
         except ValueError as error:
             if number == len(lines):
-                break  # cut short by a kill
+                break  # incomplete, from a run that was killed
             raise FedscapeError(f"{file} is damaged at line {number}: {error}") from error
         if wrong := _wrong(record, records):
             raise FedscapeError(f"{file} is damaged at line {number}: {wrong}")
@@ -204,7 +204,7 @@ def _metrics(file: Path) -> list[Record]:
 
 
 def _wrong(record: Any, earlier: Sequence[Record]) -> str | None:
-    """What is wrong with a round's object."""
+    """The reason why a round's object is refused, or ``None``."""
     if not isinstance(record, dict) or type(record.get("round")) is not int:
         return "it is no object with a round"
     if earlier and record["round"] <= earlier[-1]["round"]:
