@@ -1,4 +1,4 @@
-"""Federated training: algorithms as motion on the loss landscape, leaving checkpoints."""
+"""Federated training: algorithms, the parts that go with them, and runs that write checkpoints."""
 
 from landscape.activations import MAN
 from trainers.algorithm import Algorithm, Mean, Round, State, unit

@@ -1,6 +1,6 @@
 """``python -m trainers ALGORITHM ...``: train and write a run directory.
 
-``list`` and ``report`` tell of algorithms and runs, ``partition`` of how data are divided.
+``list`` lists the algorithms, ``report`` compares runs, ``partition`` shows how a data set is divided over clients.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from landscape.registry import unknown_name
 from landscape.terminal.command import EXIT_DIVERGED, parse, run
 from trainers.algorithm import Algorithm
 from trainers.algorithms import ALGORITHMS, algorithm_name
+from trainers.commands import listing, partition, report
 from trainers.flags import PartFlags, part_flags
 from trainers.parts.parts import Parts
-from trainers.runs import listing, partitions, report
 from trainers.runs.run import Run, train
 from trainers.settings import Settings
 
 PROGRAM = "python -m trainers"
-COMMANDS = {"list": listing.main, "report": report.main, "partition": partitions.main}
+COMMANDS = {"list": listing.main, "report": report.main, "partition": partition.main}
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ def read(arguments: Sequence[str]) -> Command:
     """Parse a command line.
 
     Raises:
-        FedscapeError: it makes no sense; SystemExit after ``--help``.
+        FedscapeError: an option is unknown or has a wrong value; SystemExit after ``--help``.
     """
     names = list(ALGORITHMS)
     if not arguments:
@@ -91,9 +91,9 @@ def read(arguments: Sequence[str]) -> Command:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Parse, train, say where the checkpoint is; 0, or 3 where the run diverged.
+    """Train as the command line says and print the path of the checkpoint; return 0, or 3 if the run diverged.
 
-    ``list``, ``report`` and ``partition`` take their own options.
+    ``list``, ``report`` and ``partition`` have their own options.
     """
     given = sys.argv[1:] if arguments is None else arguments
     if given and given[0] in COMMANDS:

@@ -1,4 +1,4 @@
-"""What an algorithm is: hyper-parameters and a few lines of arithmetic on flat vectors."""
+"""The base class of algorithms: hyper-parameters and a few lines of arithmetic on flat vectors."""
 
 from __future__ import annotations
 
@@ -15,14 +15,23 @@ from trainers.parts.server_optimizers import ServerOptimizer
 from trainers.parts.vectors import unit as unit
 
 Gradient = Callable[[Tensor], Tensor]
-"""The mini-batch gradient as a function of the point, [..., d] -> [..., d]; every call of one step sees the
-same mini-batch.  Where the run has an ascent part, this is already the gradient at the perturbed point."""
+"""The mini-batch gradient as a function of the point, [..., d] -> [..., d]; every call within one step uses the same
+mini-batch.  If the run has an ascent part, this is already the gradient at the perturbed point."""
 
 Weighting = Literal["samples", "uniform"]
+"""How clients are weighted in a mean: by their numbers of samples, or equally."""
 
 
 class State(SimpleNamespace):
-    """Named tensors: what a server holds, what a client keeps between rounds, what one sends the other."""
+    """Named tensors: the state of the server or of a client, or a message between them.
+
+    Example:
+        >>> import torch
+        >>> from trainers import State
+        >>> state = State(w=torch.zeros(3), c=torch.ones(3))
+        >>> state.c, state.nbytes()
+        (tensor([1., 1., 1.]), 24)
+    """
 
     @classmethod
     def of(cls, tensors: dict[str, Tensor]) -> State:
@@ -34,13 +43,13 @@ class State(SimpleNamespace):
         return dict(vars(self))
 
     def nbytes(self) -> int:
-        """The bytes these tensors take on the wire."""
+        """Size of the tensors in bytes, as counted for traffic."""
         return sum(tensor.nbytes for tensor in vars(self).values())
 
 
 @dataclass(frozen=True)
 class Round:
-    """One communication round as everybody sees it.
+    """The numbers of one communication round, known to server and clients.
 
     Attributes:
         number: 1 for the first.
@@ -59,6 +68,13 @@ class Mean(State):
     ``uniform`` holds the unweighted means of the same tensors, for state that is defined as a plain mean
     over clients whatever the weighting of the models.  ``steps`` is the mean number of local steps K they took,
     weighted as ``uniform``.
+
+    Example:
+        >>> import torch
+        >>> from trainers import Mean, State
+        >>> mean = Mean(delta=torch.tensor([2.0]), uniform=State(delta=torch.tensor([3.0])), steps=5.0)
+        >>> mean.delta, mean.uniform.delta, mean.steps
+        (tensor([2.]), tensor([3.]), 5.0)
     """
 
     uniform: State
@@ -66,7 +82,7 @@ class Mean(State):
 
 
 class LocalData(Protocol):
-    """A client's data, as much of it as an algorithm may see."""
+    """What an algorithm can ask of a client's data."""
 
     @property
     def input_shape(self) -> tuple[int, ...]:
@@ -85,12 +101,34 @@ class Algorithm:
     The tensors are flat: ``w`` is [d], or [S, d] where an executor advances S clients together; write
     elementwise arithmetic and norms over the last axis (:func:`unit`), and the same text serves both.
     Client and server states may be assigned to, never changed in place.
+
+    Example:
+        >>> from dataclasses import dataclass
+        >>> import torch
+        >>> from trainers import Algorithm, Round, State
+        >>> @dataclass(frozen=True)
+        ... class SignSGD(Algorithm):
+        ...     paper = "Bernstein et al., ICML 2018"
+        ...     scale: float = 1.0
+        ...
+        ...     def __post_init__(self):
+        ...         self.require(self.scale > 0, "a scale above 0")
+        ...
+        ...     def direction(self, w, gradient, client, server, round):
+        ...         return self.scale * gradient(w).sign()
+        >>> w, received = torch.tensor([3.0, -4.0]), State(w=torch.zeros(2))
+        >>> SignSGD(0.5).direction(w, lambda w: w, State(), received, Round(1, lr=0.1, participation=0.5))
+        tensor([ 0.5000, -0.5000])
+        >>> SignSGD(0.0)
+        Traceback (most recent call last):
+            ...
+        landscape.errors.FedscapeError: SignSGD needs a scale above 0, not scale=0.0
     """
 
     paper: ClassVar[str]
     """Authors, venue and year, and which algorithm or equation of theirs is followed."""
     weighting: ClassVar[Weighting] = "samples"
-    """How the source weighs clients' models in the mean."""
+    """The weights of clients' models in the mean, as the paper has them."""
     excludes: ClassVar[Mapping[str, str]] = {}
     """Parts (``ascent``, ``man``, ``swa``, ``mixup``, ``cutout``, ``server_optimizer``) that make no sense with it,
     each with the reason."""
@@ -101,48 +139,49 @@ class Algorithm:
 
     @property
     def ascent(self) -> Ascent | None:
-        """The ascent part that belongs to the algorithm, if one does."""
+        """The ascent part that belongs to the algorithm, or ``None``."""
         return None
 
     @property
     def server_optimizer(self) -> ServerOptimizer | None:
-        """The server optimiser that belongs to the algorithm, if one does."""
+        """The server optimiser that belongs to the algorithm, or ``None``."""
         return None
 
     def client_state(self, w: Tensor) -> dict[str, Tensor]:
-        """What a client keeps between rounds, as it is before its first; ``w`` is the initial model."""
+        """Initial values of the tensors that a client keeps between rounds; ``w`` is the initial model."""
         return {}
 
     def server_state(self, w: Tensor) -> dict[str, Tensor]:
-        """What the server keeps beside the model ``w``."""
+        """Initial values of the tensors that the server keeps in addition to the model ``w``."""
         return {}
 
     def broadcast(self, server: State) -> dict[str, Tensor]:
-        """What a sampled client receives: the model and all of the server's state unless overridden."""
+        """The tensors that a sampled client receives: the model and all of the server's state unless overridden."""
         return server.tensors()
 
     def prepare(self, client: State, server: State, data: LocalData, round: Round) -> None:
-        """Before a client's first local step of a round: what it computes from all of its data."""
+        """Compute what a client needs from all of its data, before its first local step of a round."""
 
     def perturb(self, inputs: Tensor, client: State) -> Tensor:
-        """The inputs the client's model sees, [batch, ...] -> [batch, ...], differentiable in ``perturbation``."""
+        """The inputs of the client's model, [batch, ...] -> [batch, ...], differentiable in ``perturbation``."""
         return inputs
 
     def ascend(self, slopes: State, client: State, round: Round) -> None:
-        """Change ``perturbation`` after a local step; ``slopes`` are the loss's gradients by it, by name."""
+        """Change the tensors of ``perturbation`` after a local step; ``slopes`` has the loss's gradients by name."""
 
     def direction(self, w: Tensor, gradient: Gradient, client: State, server: State, round: Round) -> Tensor:
         """The descent direction of one local step at ``w``; ``server`` is what the client received."""
         return gradient(w)
 
     def upload(self, w: Tensor, client: State, server: State, round: Round, steps: int) -> dict[str, Tensor]:
-        """What a client sends after ``steps`` local steps that ended at ``w``; updates the client's state."""
+        """The tensors that a client sends after ``steps`` local steps, which ended at ``w``; updates its state."""
         return {"delta": w - server.w}
 
     def server_step(self, server: State, mean: Mean, round: Round) -> None:
         """Update the server's model and state from the means of what the clients sent.
 
-        Where the run has a server optimiser, ``mean.delta`` is already what that made of the mean."""
+        If the run has a server optimiser, ``mean.delta`` is already the change that the optimiser computed.
+        """
         server.w = server.w + mean.delta
 
     def hyper_parameters(self) -> dict[str, Any]:
@@ -150,7 +189,7 @@ class Algorithm:
         return asdict(self)
 
     def require(self, condition: bool, rule: str) -> None:
-        """Refuse hyper-parameters that make no sense, in a ``__post_init__``.
+        """Check hyper-parameters; to be called in ``__post_init__``.
 
         Raises:
             FedscapeError: the condition does not hold.

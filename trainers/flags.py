@@ -1,76 +1,193 @@
-"""The parts of a run on the command line: ``--ascent asam --rho 0.7 --man 0.15 --swa --mixup``."""
+"""The parts of a run on the command line: ``--ascent asam --rho 0.7 --man 0.15 --swa --mixup``.
+
+The options of a part are the fields of its dataclass, with their types, defaults and docstrings; :data:`FLAGS` names
+the dataclasses behind each flag.  To put a new part on the command line, add its class there.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, make_dataclass, replace
-from typing import Annotated, Any, Literal
+import ast
+import inspect
+import textwrap
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, fields, make_dataclass
+from functools import cache
+from itertools import pairwise
+from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
 import tyro
 
 from landscape.activations import MAN
 from landscape.errors import FedscapeError
 from trainers.algorithm import Algorithm
-from trainers.algorithms import FedASAM, FedGSAM, FedSAM
+from trainers.parts.ascent import ASAM, GSAM, SAM
 from trainers.parts.parts import Parts
 from trainers.parts.server_optimizers import Adagrad, Adam, Momentum, Yogi
 from trainers.parts.swa import SWA
 from trainers.settings import optional
 
-_ASCENTS = {"sam": FedSAM().ascent, "asam": FedASAM().ascent, "gsam": FedGSAM().ascent}
-_OPTIMIZERS = {"momentum": Momentum(), "adam": Adam(), "adagrad": Adagrad(), "yogi": Yogi()}
-_CUTOUT = 16
+# Written with run-time values, which type checkers refuse in Annotated[...] and Literal[...].
+_annotated: Any = Annotated
+_literal: Any = Literal
 
 
-def _by_default(field: str, parts: dict[str, Any]) -> str:
-    return ", ".join(f"{name} {getattr(part, field):g}" for name, part in parts.items() if hasattr(part, field))
+@dataclass(frozen=True)
+class _MAN:
+    """MAN as the command line has it: ``half`` is a variant by name."""
+
+    zeta: float
+    """ζ, weight of the penalty on activation norms (MAN) in the local loss"""
+    variant: Literal["paper", "half"] = "paper"
+    """half: ζ/2 in ζ's place, as in the authors' code"""
+    layers: Annotated[tuple[str, ...], optional("GLOB [GLOB ...]", "all")] = ("*",)
+    """layers whose activations MAN penalises, by name"""
+
+    def part(self) -> MAN:
+        """The part of a run."""
+        return MAN(self.zeta, self.layers, half=self.variant == "half")
+
+
+@dataclass(frozen=True)
+class _Cutout:
+    """Cutout as the command line has it: the side of the square is an option."""
+
+    size: Annotated[int, tyro.conf.arg(metavar="PIXELS")] = 16
+    """the square's side"""
+
+    def part(self) -> int:
+        """The part of a run: the side.
+
+        Raises:
+            FedscapeError: it is below 1.
+        """
+        if self.size < 1:
+            raise FedscapeError(f"--cutout-size is {self.size}: give at least 1")
+        return self.size
+
+
+@dataclass(frozen=True)
+class Flag:
+    """The flag of a part, and the options that are the fields of its dataclasses.
+
+    Attributes:
+        name: of the flag, and of the field of :class:`Parts`.
+        kinds: the dataclasses that the flag chooses from, by name; a single one has the name ``""``; a part without
+            options has none.
+        help: what ``--help`` says of the flag; that of ``number`` where there is one.
+        prefix: begins the name of each option, unless ``renamed`` (field -> name) has another one.
+        number: the field that the flag itself gives, as in ``--man ZETA``.
+        made: makes the part of a run from the dataclass, where that is not the part itself.
+
+    Example:
+        >>> from trainers.flags import Flag
+        >>> from trainers.parts.server_optimizers import Adagrad, Momentum
+        >>> flag = Flag("server_optimizer", {"momentum": Momentum, "adagrad": Adagrad}, prefix="server_")
+        >>> flag.options()
+        {'server_lr': 'lr', 'server_beta': 'beta', 'server_beta1': 'beta1', 'server_tau': 'tau'}
+        >>> flag.part({"server_optimizer": "momentum", "server_beta": 0.5})
+        Momentum(beta=0.5, lr=1.0)
+    """
+
+    name: str
+    kinds: Mapping[str, type]
+    help: str = ""
+    prefix: str = ""
+    renamed: Mapping[str, str] = field(default_factory=dict)
+    number: str = ""
+    made: Callable[[Any], Any] = lambda part: part
+
+    def options(self) -> dict[str, str]:
+        """The field of each option, by the option's name; fields that all dataclasses have come first."""
+        count: dict[str, int] = {}
+        for kind in self.kinds.values():
+            for each in fields(kind):
+                count[each.name] = count.get(each.name, 0) + 1
+        count.pop(self.number, None)
+        names = sorted(count, key=lambda name: count[name] < len(self.kinds))
+        return {self.renamed.get(name, self.prefix + name): name for name in names}
+
+    def arguments(self) -> Iterator[tuple[str, Any, Any]]:
+        """Name, type and default of the flag and of each option, as tyro takes them."""
+        if self.number:
+            text = _field_docstrings(self.kinds[""])[self.number]
+            shown = tyro.conf.arg(help=text, metavar=self.number.upper(), help_behavior_hint="(default: none)")
+            yield self.name, _annotated[float | None, shown], None
+        elif self.kinds.keys() <= {""}:
+            yield self.name, _annotated[bool, tyro.conf.arg(help=self.help)], False
+        else:
+            names = tuple(self.kinds)
+            metavar = "{" + ",".join(names) + "}"
+            shown = tyro.conf.arg(help=self.help, metavar=metavar, help_behavior_hint="(default: none)")
+            yield self.name, _annotated[_literal[names] | None, shown], None
+        for option, name in self.options().items():
+            yield option, *self._option(name)
+
+    def _option(self, name: str) -> tuple[Any, Any]:
+        """Type and default of the option that is a field; the default is ``None``, as dataclasses may differ in it."""
+        having = {key: kind for key, kind in self.kinds.items() if name in _defaults(kind)}
+        kind = next(iter(having.values()))
+        hint = get_type_hints(kind, include_extras=True)[name]
+        plain, *extras = get_args(hint) if get_origin(hint) is Annotated else (hint,)
+        text = _field_docstrings(kind)[name]
+        if get_origin(plain) is Literal:  # its help shows values and default without our words
+            return _annotated[(plain, tyro.conf.arg(help=text), *extras)], _defaults(kind)[name]
+        values = [f"{key} {_shown(_defaults(other)[name])}".strip() for key, other in having.items()]
+        metavar, default = getattr(plain, "__name__", "").upper(), f"(default: {', '.join(values)})"
+        shown = tyro.conf.arg(help=text, metavar=metavar, help_behavior_hint=default)
+        return _annotated[(plain | None, shown, *extras)], None
+
+    def part(self, given: Mapping[str, Any]) -> Any:
+        """The part that the arguments ask for; ``None`` without its flag.
+
+        Raises:
+            FedscapeError: an option without the flag, an option of another choice, or numbers that make no sense.
+        """
+        chosen = given.get(self.name)
+        asked = chosen is not None and chosen is not False
+        flag = f"{_flag(self.name)} {self.number.upper() or (chosen if isinstance(chosen, str) else '')}".strip()
+        kind = self.kinds.get(chosen if isinstance(chosen, str) else "") if asked else None
+        values = {self.number: chosen} if self.number and asked else {}
+        options = self.options()
+        for option, _, default in self.arguments():
+            value = given.get(option, default)
+            if option == self.name or value == default:
+                continue
+            if kind is None:
+                raise FedscapeError(f"{_flag(option)} is an option of {flag}: give that too")
+            if options[option] not in _defaults(kind):
+                raise FedscapeError(f"{_flag(option)} is no option of {flag}")
+            values[options[option]] = value
+        if not asked:
+            return None
+        return True if kind is None else self.made(kind(**values))
+
+
+FLAGS = (
+    Flag(
+        "ascent",
+        {"sam": SAM, "asam": ASAM, "gsam": GSAM},
+        "where local gradients are taken: SAM, adaptive SAM, or SAM that closes the surrogate gap",
+        renamed={"alpha": "gsam_alpha"},
+    ),
+    Flag("man", {"": _MAN}, prefix="man_", number="zeta", made=_MAN.part),
+    Flag("swa", {"": SWA}, "average the server's models along a cyclic local rate (SWA), into swa.pt", prefix="swa_"),
+    Flag("mixup", {}, "mix pairs of samples in each local batch"),
+    Flag(
+        "cutout", {"": _Cutout}, "set a square of each training image to the mean", prefix="cutout_", made=_Cutout.part
+    ),
+    Flag(
+        "server_optimizer",
+        {"momentum": Momentum, "adam": Adam, "adagrad": Adagrad, "yogi": Yogi},
+        "what the server makes of the clients' mean change",
+        prefix="server_",
+        renamed={"lr": "server_optimizer_lr"},
+    ),
+)
 
 
 @dataclass(frozen=True)
 class PartFlags:
     """Parts that go with any algorithm where they make sense (``python -m trainers list`` says where)."""
-
-    ascent: Annotated[Literal["sam", "asam", "gsam"] | None, optional("{sam,asam,gsam}", "none")] = None
-    """where local gradients are taken: SAM, adaptive SAM, or SAM that closes the surrogate gap"""
-    rho: Annotated[float | None, optional("FLOAT", _by_default("rho", _ASCENTS))] = None
-    """ρ, radius of the ascent step"""
-    eta: Annotated[float | None, optional("FLOAT", _by_default("eta", _ASCENTS))] = None
-    """η, added to |w| in ASAM's scaling"""
-    gsam_alpha: Annotated[float | None, optional("FLOAT", _by_default("alpha", _ASCENTS))] = None
-    """α, weight of GSAM's ascent across SAM's gradient"""
-    man: Annotated[float | None, optional("ZETA", "none")] = None
-    """ζ, weight of the penalty on activation norms (MAN) in the local loss"""
-    man_variant: Literal["paper", "half"] = "paper"
-    """half: ζ/2 in ζ's place, as in the authors' code"""
-    man_layers: Annotated[tuple[str, ...] | None, optional("GLOB [GLOB ...]", "all")] = None
-    """layers whose activations MAN penalises, by name"""
-    swa: bool = False
-    """average the server's models along a cyclic local rate (SWA), into swa.pt"""
-    swa_start: Annotated[float | None, optional("SHARE", f"{SWA.start:g}")] = None
-    """share of the rounds before averaging begins"""
-    swa_cycle: Annotated[int | None, optional("ROUNDS", f"{SWA.cycle}")] = None
-    """c, rounds of a cycle of the rate"""
-    swa_lr: Annotated[float | None, optional("FLOAT", f"{SWA.lr:g}")] = None
-    """γ2, the lowest local rate of a cycle"""
-    mixup: bool = False
-    """mix pairs of samples in each local batch"""
-    cutout: bool = False
-    """set a square of each training image to the mean"""
-    cutout_size: Annotated[int | None, optional("PIXELS", f"{_CUTOUT}")] = None
-    """the square's side"""
-    server_optimizer: Annotated[
-        Literal["momentum", "adam", "adagrad", "yogi"] | None, optional("{momentum,adam,adagrad,yogi}", "none")
-    ] = None
-    """what the server makes of the clients' mean change"""
-    server_optimizer_lr: Annotated[float | None, optional("FLOAT", _by_default("lr", _OPTIMIZERS))] = None
-    """the server optimiser's rate; the algorithm's own --server-lr multiplies what comes out of it"""
-    server_beta: Annotated[float | None, optional("FLOAT", _by_default("beta", _OPTIMIZERS))] = None
-    """β, the server's momentum"""
-    server_beta1: Annotated[float | None, optional("FLOAT", _by_default("beta1", _OPTIMIZERS))] = None
-    """β1, decay of the first moment"""
-    server_beta2: Annotated[float | None, optional("FLOAT", _by_default("beta2", _OPTIMIZERS))] = None
-    """β2, decay of the second moment"""
-    server_tau: Annotated[float | None, optional("FLOAT", _by_default("tau", _OPTIMIZERS))] = None
-    """τ, the degree of adaptivity"""
 
     def parts(self) -> Parts:
         """The parts asked for.
@@ -78,72 +195,42 @@ class PartFlags:
         Raises:
             FedscapeError: an option without its part, or numbers that make no sense.
         """
-        half = True if self.man_variant == "half" else None
-        return Parts(
-            ascent=_changed(
-                _ASCENTS.get(self.ascent or ""),
-                f"--ascent {self.ascent or ''}",
-                [("--rho", "rho", self.rho), ("--eta", "eta", self.eta), ("--gsam-alpha", "alpha", self.gsam_alpha)],
-            ),
-            man=_changed(
-                None if self.man is None else MAN(self.man),
-                "--man ZETA",
-                [("--man-variant", "half", half), ("--man-layers", "layers", self.man_layers)],
-            ),
-            swa=_changed(
-                SWA() if self.swa else None,
-                "--swa",
-                [
-                    ("--swa-start", "start", self.swa_start),
-                    ("--swa-cycle", "cycle", self.swa_cycle),
-                    ("--swa-lr", "lr", self.swa_lr),
-                ],
-            ),
-            mixup=self.mixup,
-            cutout=_side(self.cutout, self.cutout_size),
-            server_optimizer=_changed(
-                _OPTIMIZERS.get(self.server_optimizer or ""),
-                f"--server-optimizer {self.server_optimizer or ''}",
-                [
-                    ("--server-optimizer-lr", "lr", self.server_optimizer_lr),
-                    ("--server-beta", "beta", self.server_beta),
-                    ("--server-beta1", "beta1", self.server_beta1),
-                    ("--server-beta2", "beta2", self.server_beta2),
-                    ("--server-tau", "tau", self.server_tau),
-                ],
-            ),
-        )
+        parts = {flag.name: flag.part(vars(self)) for flag in FLAGS}
+        return Parts(**{name: part for name, part in parts.items() if part is not None})
 
 
 def part_flags(kind: type[Algorithm]) -> type[PartFlags]:
-    """The flags that go with an algorithm: where it has a field of a flag's name, the flag is that field."""
-    taken = [field.name for field in fields(kind) if field.name in PartFlags.__dataclass_fields__]
-    absent = tyro.conf.Suppress[tyro.conf.Fixed[float | None]]
+    """The flags that go with an algorithm: where it has a field of a flag's name, that flag is the algorithm's."""
+    own = {each.name for each in fields(kind)}
     return make_dataclass(
         "PartFlags",
-        [(name, absent, None) for name in taken],
+        [argument for flag in FLAGS for argument in flag.arguments() if argument[0] not in own],
         bases=(PartFlags,),
         namespace={"__doc__": PartFlags.__doc__},
         frozen=True,
     )
 
 
-def _changed(part: Any, chosen: str, options: list[tuple[str, str, Any]]) -> Any:
-    """A part with some of its fields changed; ``options`` are (flag, field, value or ``None``)."""
-    given = {flag: (field, value) for flag, field, value in options if value is not None}
-    for flag, (field, _) in given.items():
-        if part is None:
-            raise FedscapeError(f"{flag} is an option of {chosen.strip()}: give that too")
-        if not hasattr(part, field):
-            raise FedscapeError(f"{flag} is no option of {chosen}")
-    return replace(part, **dict(given.values())) if given else part
+def _flag(name: str) -> str:
+    return f"--{name.replace('_', '-')}"
 
 
-def _side(cutout: bool, size: int | None) -> int:
-    if size is None:
-        return _CUTOUT if cutout else 0
-    if not cutout:
-        raise FedscapeError("--cutout-size is an option of --cutout: give that too")
-    if size < 1:
-        raise FedscapeError(f"--cutout-size is {size}: give at least 1")
-    return size
+def _shown(value: Any) -> str:
+    return f"{value:g}" if isinstance(value, (int, float)) else str(value)
+
+
+def _defaults(kind: type) -> dict[str, Any]:
+    return {each.name: each.default for each in fields(kind)}
+
+
+@cache
+def _field_docstrings(kind: type) -> dict[str, str]:
+    """The strings below the fields of a dataclass, also of inherited ones, by field."""
+    found = {}
+    for each in reversed(kind.__mro__[:-1]):
+        (definition,) = ast.parse(textwrap.dedent(inspect.getsource(each))).body
+        assert isinstance(definition, ast.ClassDef)
+        for statement, text in pairwise(definition.body):
+            if isinstance(statement, ast.AnnAssign) and isinstance(text, ast.Expr):
+                found[ast.unparse(statement.target)] = inspect.cleandoc(ast.literal_eval(text.value))
+    return found

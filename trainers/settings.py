@@ -1,4 +1,4 @@
-"""The settings of a run that belong to no algorithm."""
+"""The settings of a run that do not belong to an algorithm."""
 
 from __future__ import annotations
 
@@ -12,20 +12,34 @@ from landscape.errors import FedscapeError
 from trainers.algorithm import Weighting
 
 Augmentation = Literal["none", "flip-crop"]
+"""Augmentation of training images."""
 ClipAt = Literal["direction", "gradient"]
+"""What is clipped: the direction of a local step, or the gradient before the algorithm's correction."""
 LastBatch = Literal["keep", "drop"]
+"""Whether an epoch's last short batch is kept."""
 Where = Literal["auto", "device", "host", "disk"]
-"""Where clients' states are kept; ``auto`` chooses by their size."""
+"""Where clients' states are stored; ``auto`` chooses by their size."""
 
 
 def optional(metavar: str, default: str) -> Any:
-    """How an option without a plain default shows in ``--help``."""
+    """How ``--help`` shows an option whose default is not a plain value."""
     return tyro.conf.arg(metavar=metavar, help_behavior_hint=f"(default: {default})")
 
 
 @dataclass(frozen=True)
 class Settings:
-    """What is trained, on what, by how many clients and for how long."""
+    """What is trained, on what, by how many clients and for how long.
+
+    Example:
+        >>> from trainers import Settings
+        >>> settings = Settings(clients=10, per_round=2, lr=0.05)
+        >>> settings.rounds, settings.recorded()["lr"]
+        (30, 0.05)
+        >>> Settings(clients=2, per_round=5)
+        Traceback (most recent call last):
+            ...
+        landscape.errors.FedscapeError: --per-round is 5: give a number from 1 to the 2 clients there are
+    """
 
     data: str = "digits"
     """data set: digits (embedded), a name that `python -m landscape.data list` shows, a .npz file, a folder of images
@@ -130,7 +144,7 @@ class Settings:
         return Path(self.data_dir).resolve() if self.data_dir else None
 
     def recorded(self) -> dict[str, Any]:
-        """The fields by name, as they stand in ``config.json``."""
+        """The fields by name, as ``config.json`` stores them."""
         return asdict(self)
 
 
@@ -138,5 +152,5 @@ FREE_ON_RESUME = (
     "rounds", "device", "data_dir", "eval_every", "client_accuracy", "client_test", "client_store", "save_every",
     "save_clients",
 )  # fmt: skip
-"""Settings that may change between the parts of a run: they do not change what is computed in a round
-(another device changes it by rounding)."""
+"""Settings that may change when a run is resumed: they do not change what is computed in a round (another device
+changes it by rounding)."""

@@ -1,6 +1,8 @@
 """Parts on the command line: what is taken, what is refused and why."""
 
 import json
+from dataclasses import dataclass, fields
+from typing import Literal
 
 import pytest
 
@@ -23,6 +25,7 @@ from trainers import (
     Yogi,
 )
 from trainers.__main__ import main, read
+from trainers.flags import FLAGS, Flag
 
 
 def parts(line):
@@ -134,3 +137,49 @@ def test_combinations_that_make_no_sense_are_refused_with_the_reason(line, sente
     assert sentence in error
     assert error.count("\n") == 1
     assert not (tmp_path / "run").exists()
+
+
+@dataclass(frozen=True)
+class Ball:
+    radius: float = 0.5
+    """radius of the ball"""
+    norm: Literal["l2", "max"] = "l2"
+    """norm of the space"""
+
+
+@dataclass(frozen=True)
+class Box(Ball):
+    radius: float = 2.0
+    corners: int = 4
+    """number of corners"""
+
+
+def shown(flag):
+    """What ``--help`` shows of each argument: (metavar, help, words for the default)."""
+    return {
+        name: (told.metavar, told.help, told.help_behavior_hint)
+        for name, annotated, _ in flag.arguments()
+        for told in annotated.__metadata__
+    }
+
+
+def test_a_new_part_is_its_class_in_the_table():
+    flag = Flag("noise", {"ball": Ball, "box": Box}, "where noise comes from", prefix="noise_", renamed={"norm": "p"})
+    assert shown(flag) == {
+        "noise": ("{ball,box}", "where noise comes from", "(default: none)"),
+        "noise_radius": ("FLOAT", "radius of the ball", "(default: ball 0.5, box 2)"),
+        "p": (None, "norm of the space", None),
+        "noise_corners": ("INT", "number of corners", "(default: box 4)"),
+    }
+    assert flag.part({"noise": None, "p": "l2"}) is None
+    assert flag.part({"noise": "box", "noise_radius": 1.0, "p": "max"}) == Box(1.0, "max")
+    with pytest.raises(FedscapeError, match="--noise-corners is no option of --noise ball"):
+        flag.part({"noise": "ball", "noise_corners": 4})
+
+
+def test_every_field_of_every_part_has_a_flag():
+    for flag in FLAGS:
+        assert flag.name in Parts.__dataclass_fields__
+        of_parts = {each.name for kind in flag.kinds.values() for each in fields(kind)}
+        assert set(flag.options().values()) | {flag.number} - {""} == of_parts
+    assert {flag.name for flag in FLAGS} == set(Parts.__dataclass_fields__)

@@ -1,4 +1,4 @@
-"""The algorithms by name: one file each, its import and its place in the table below."""
+"""The federated algorithms, one file each, and the table of their names."""
 
 from landscape.registry import Registry
 from trainers.algorithm import Algorithm
@@ -26,16 +26,25 @@ from trainers.algorithms.mimelite import MimeLite
 from trainers.algorithms.mofedsam import MoFedSAM
 from trainers.algorithms.scaffold import Scaffold
 
+__all__ = ["ALGORITHMS", "algorithm_name"]
+
 ALGORITHMS: Registry[type[Algorithm]] = Registry("algorithm")
 for _kind in (
     FedAvg, FedProx, FedAvgM, FedAdam, FedAdagrad, FedYogi, Scaffold, FedDyn, FedDC, FedSpeed, FedCM, MimeLite,
     FedRobust, FedSAM, FedGSAM, FedASAM, MoFedSAM, FedSMOO, AdaBest, FedGAMMA, FedLESAM, FedGloSS, Centralised,
 ):  # fmt: skip
     ALGORITHMS.register(_kind.__name__.lower())(_kind)
+    __all__ += [_kind.__name__]
 
 
 def algorithm_name(algorithm: Algorithm) -> str:
-    """The registered name of an algorithm; its class's ``module:name`` where it is the user's own."""
+    """The registered name of an algorithm; its class's ``module:name`` where it is the user's own.
+
+    Example:
+        >>> from trainers.algorithms import ALGORITHMS, FedASAM, algorithm_name
+        >>> algorithm_name(FedASAM(rho=0.7)), ALGORITHMS.get("fedasam")
+        ('fedasam', <class 'trainers.algorithms.fedasam.FedASAM'>)
+    """
     for name, kind in ALGORITHMS.items():
         if type(algorithm) is kind:
             return name

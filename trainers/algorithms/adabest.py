@@ -19,6 +19,19 @@ class AdaBest(Algorithm):
     h_i is 0 before the first time, so t_i is of no matter then.  The plain form, without steps: the authors' fedsim
     multiplies μ by E B̄/n_i (epochs, mean size of a batch, samples of the client), 1 over the steps of an epoch.
     Traffic per sampled client: one model down, one up.
+
+    Example:
+        >>> import torch
+        >>> from trainers import AdaBest, Mean, Round, State
+        >>> algorithm, round = AdaBest(mu=0.5, beta=0.5), Round(4, lr=0.1, participation=0.5)
+        >>> client, received = State(h=torch.tensor([4.0]), last=torch.tensor([2.0])), State(w=torch.tensor([1.0]))
+        >>> _ = algorithm.upload(torch.tensor([3.0]), client, received, round, steps=1)
+        >>> client.h  # 4/(4 − 2) + 0.5 (1 − 3)
+        tensor([1.])
+        >>> server = State(w=torch.tensor([1.0]), average=torch.tensor([1.0]))
+        >>> algorithm.server_step(server, Mean(delta=torch.tensor([2.0])), round)
+        >>> server.w  # w̄ = 3, so 3 − 0.5 (1 − 3)
+        tensor([4.])
     """
 
     paper = "Varno et al., ECCV 2022, Algorithm 1"
@@ -52,7 +65,7 @@ class AdaBest(Algorithm):
         return gradient(w) - client.h
 
     def upload(self, w: Tensor, client: State, server: State, round: Round, steps: int) -> dict[str, Tensor]:
-        """d_i; h_i forgets by the rounds it missed."""
+        """d_i; h_i is divided by the number of rounds since the last one."""
         delta = w - server.w
         client.h = client.h / (round.number - client.last) - self.mu * delta
         client.last = torch.full_like(client.last, round.number)

@@ -1,4 +1,4 @@
-"""Ordinary training on all data: what federated learning is measured against."""
+"""Ordinary training on all data, the reference for federated learning."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,6 +14,14 @@ class Centralised(Algorithm):
     Client: w ← w − η g, over the pooled data.  Server: w ← w_1, so that a round is ``local_epochs`` epochs.
     The rate decays after each round, and SWA counts rounds, as in federated runs.
     Traffic per sampled client: none; 0 bytes are recorded.
+
+    Example:
+        >>> import torch
+        >>> from trainers import Centralised, Mean, Round, State
+        >>> server = State(w=torch.tensor([1.0]))
+        >>> Centralised().server_step(server, Mean(delta=torch.tensor([-0.25])), Round(1, 0.1, 1.0))
+        >>> server.w, Centralised.pooled  # w_1: there is one client only
+        (tensor([0.7500]), True)
     """
 
     paper = "Caldarola et al., ECCV 2022, Table 5 (the centralised reference)"

@@ -14,6 +14,14 @@ class FedAdam(Algorithm):
     Server: m ← β1 m + (1 − β1)‹d›; v ← β2 v + (1 − β2)‹d›²; w ← w + η_g m/(√v + τ).
     m_0 = 0, v_0 = τ², no bias correction.
     Traffic per sampled client: one model down, one up.
+
+    Example:
+        >>> import torch
+        >>> from trainers import FedAdam
+        >>> adam = FedAdam(server_lr=1.0, beta1=0.5, beta2=0.625, tau=1.0).server_optimizer
+        >>> change, state = adam.step(torch.tensor([3.0]), adam.state(torch.zeros(1)))
+        >>> change, state  # m/(√v + τ) with m = 0.5 · 3 and v = 0.625 · 1 + 0.375 · 9
+        (tensor([0.5000]), {'m': tensor([1.5000]), 'v': tensor([4.])})
     """
 
     paper = "Reddi et al., ICLR 2021, Algorithm 2 (FedAdam)"
@@ -29,7 +37,7 @@ class FedAdam(Algorithm):
     """τ, the degree of adaptivity: small adapts each coordinate, large only scales"""
 
     def __post_init__(self) -> None:
-        self.server_optimizer  # noqa: B018 - refuses what makes no sense
+        self.server_optimizer  # noqa: B018 - its class checks the values
 
     @property
     def server_optimizer(self) -> Adam:

@@ -12,6 +12,15 @@ class FedASAM(Algorithm):
 
     Client: w ← w − η g(w + ρ T²g/‖Tg‖), T = |w| + η on weights and scales, 1 on biases.  Server: w ← ‹w_i›.
     Traffic per sampled client: one model down, one up.
+
+    Example:
+        >>> import torch
+        >>> from landscape import ParameterSpace
+        >>> from trainers import FedASAM
+        >>> space = ParameterSpace.of(torch.nn.Linear(2, 1, bias=False))
+        >>> w = torch.tensor([2.0, 0.0])  # T = (2.5, 0.5), Tg = (5, 0): the climb is 0.5 · 2.5
+        >>> FedASAM(rho=0.5, eta=0.5).ascent.gradient(w, lambda w: w, space)
+        tensor([3.2500, 0.0000])
     """
 
     paper = "Caldarola et al., ECCV 2022, Algorithm 1; ASAM of Kwon et al., ICML 2021"

@@ -11,6 +11,14 @@ class FedAvg(Algorithm):
 
     Client: w ← w − η g.  Server: w ← w + η_g ‹w_i − w›.
     Traffic per sampled client: one model down, one up.
+
+    Example:
+        >>> import torch
+        >>> from trainers import FedAvg, Mean, Round, State
+        >>> server = State(w=torch.tensor([1.0, 2.0]))
+        >>> FedAvg(server_lr=0.5).server_step(server, Mean(delta=torch.tensor([2.0, -4.0])), Round(1, 0.1, 1.0))
+        >>> server.w  # w + 0.5 ‹d›
+        tensor([2., 0.])
     """
 
     paper = "McMahan et al., AISTATS 2017, Algorithm 1"

@@ -27,6 +27,17 @@ class FedCM(Algorithm):
     Server: Δ ← −‹d›/(Kη); w ← w − η_g Kη Δ, so that η_g = 1 is FedAvg's average (the paper's own η_g is Kη of
     that).  Where K differs between clients it is their mean.
     Traffic per sampled client: two models down (w, Δ), one up.
+
+    Example:
+        >>> import torch
+        >>> from trainers import FedCM, Mean, Round, State
+        >>> algorithm, round = FedCM(alpha=0.25), Round(2, lr=0.5, participation=1.0)
+        >>> server = State(w=torch.tensor([4.0]), momentum=torch.tensor([2.0]))
+        >>> algorithm.direction(server.w, lambda w: w, State(), server, round)  # 0.25 · 4 + 0.75 · 2
+        tensor([2.5000])
+        >>> algorithm.server_step(server, Mean(delta=torch.tensor([-3.0]), steps=2.0), round)
+        >>> server.w, server.momentum  # 4 − 3, and Δ = 3/(2 · 0.5)
+        (tensor([1.]), tensor([3.]))
     """
 
     paper = "Xu et al., 2021 (arXiv 2106.10874), Algorithm 2 (FedCM)"

@@ -23,6 +23,17 @@ class FedDC(Algorithm):
     so do both variants here: d_i itself contains the correction, which the literal reading would count again.  The
     code's first-round η and common K, and its scaling of α and c by the clients' relative sizes, are not copied.
     Traffic per sampled client: two models down (w, c), two up (corrected model, c_i⁺ − c_i).
+
+    Example:
+        >>> import torch
+        >>> from trainers import FedDC, Round, State
+        >>> client = State(drift=torch.tensor([1.0]), c=torch.tensor([0.75]))
+        >>> received, round = State(w=torch.tensor([1.0]), c=torch.tensor([0.25])), Round(1, lr=0.5, participation=0.5)
+        >>> algorithm, w = FedDC(alpha=0.5), torch.tensor([3.0])
+        >>> algorithm.direction(w, lambda w: 2 * w, client, received, round)  # 6 + 0.5 (2 + 1) + 0.25 − 0.75
+        tensor([7.])
+        >>> algorithm.upload(w, client, received, round, steps=2)  # d_i + h_i⁺ = 2 + 3, and −c − d_i/(Kη)
+        {'delta': tensor([5.]), 'c': tensor([-2.2500])}
     """
 
     paper = "Gao et al., CVPR 2022, Algorithm 1"

@@ -20,6 +20,18 @@ class FedDyn(Algorithm):
     nowhere.  (The paper's λ_i is ∇L_i(θ_i), its h the same; the authors' code keeps −λ_i/α and divides α by each
     client's relative size, which is the same where clients are equal.)
     Traffic per sampled client: one model down, one up.
+
+    Example:
+        >>> import torch
+        >>> from trainers import FedDyn, Mean, Round, State
+        >>> algorithm, round = FedDyn(alpha=0.5), Round(1, lr=0.1, participation=0.5)
+        >>> client, received = State(dual=torch.tensor([0.5])), State(w=torch.tensor([1.0]))
+        >>> algorithm.direction(torch.tensor([3.0]), lambda w: 2 * w, client, received, round)  # 6 − 0.5 + 0.5 (3 − 1)
+        tensor([6.5000])
+        >>> server, change = State(w=torch.tensor([1.0]), h=torch.zeros(1)), torch.tensor([2.0])
+        >>> algorithm.server_step(server, Mean(delta=change, uniform=State(delta=change)), round)
+        >>> server.h, server.w  # −0.5 · 0.5 · 2, and 1 + 2 + 0.5/0.5
+        (tensor([-0.5000]), tensor([4.]))
     """
 
     paper = "Acar et al., ICLR 2021, Algorithm 1"

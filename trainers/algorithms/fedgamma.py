@@ -14,6 +14,16 @@ class FedGAMMA(Scaffold):
     Server: w ← w + η_g ‹d›; c ← c + p ‹c_i⁺ − c_i›, p the sampled share of the clients.
     The correction is added after the ascent: it neither steers nor scales the perturbation.
     Traffic per sampled client: two models down (w, c), two up (d_i, c_i⁺ − c_i).
+
+    Example:
+        >>> import torch
+        >>> from trainers import FedGAMMA, Round, State
+        >>> algorithm = FedGAMMA(rho=0.5)
+        >>> algorithm.ascent
+        SAM(rho=0.5)
+        >>> client, received = State(c=torch.tensor([0.5])), State(w=torch.tensor([1.0]), c=torch.tensor([0.25]))
+        >>> algorithm.direction(received.w, lambda w: w + 0.5, client, received, Round(1, 0.1, 1.0))  # 1.5 − 0.5 + 0.25
+        tensor([1.2500])
     """
 
     paper = "Dai et al., IEEE TNNLS 2023, Algorithm 1"

@@ -22,6 +22,18 @@ class FedGloSS(Algorithm):
     The authors' code departs from their Algorithm 1: it divides σ's step by the number of sampled clients once
     more, and while radii grow, the server's is held near ρ_l.  The paper's form is the one here.
     Traffic per sampled client: one model down, one up.
+
+    Example:
+        >>> import torch
+        >>> from trainers import FedGloSS, Mean, Round, State
+        >>> algorithm, round = FedGloSS(rho=5.0, beta=2.0), Round(1, 0.1, participation=0.5)
+        >>> change = torch.tensor([-3.0, -4.0])
+        >>> server = State(w=torch.zeros(2), sigma=torch.zeros(2), uphill=torch.zeros(2))
+        >>> algorithm.server_step(server, Mean(delta=change, uniform=State(delta=change)), round)
+        >>> server.sigma, server.w  # −(0.5/2) ‹d›, and ‹d› − 2σ
+        (tensor([0.7500, 1.0000]), tensor([-4.5000, -6.0000]))
+        >>> algorithm.broadcast(server)["w"]  # w + 5 Δ/‖Δ‖, Δ = (3, 4)
+        tensor([-1.5000, -2.0000])
     """
 
     paper = "Caldarola et al., CVPR 2025, Algorithm 1"

@@ -12,6 +12,15 @@ class FedGSAM(Algorithm):
 
     Client: w ← w − η (g_p − α g_⊥), g_p = g(w + ρ g/‖g‖), g_⊥ the part of g orthogonal to g_p.  Server: w ← ‹w_i›.
     Traffic per sampled client: one model down, one up.
+
+    Example:
+        >>> import torch
+        >>> from landscape import ParameterSpace
+        >>> from trainers import FedGSAM
+        >>> space, slopes = ParameterSpace.of(torch.nn.Linear(2, 1, bias=False)), torch.tensor([1.0, 2.0])
+        >>> w = torch.tensor([3.0, 2.0])  # g = (3, 4), so SAM's gradient is that at w + 2.5 (0.6, 0.8): (4.5, 8)
+        >>> FedGSAM(rho=2.5, alpha=1.0).ascent.gradient(w, lambda w: slopes * w, space)  # less g's part across it
+        tensor([3.9303, 8.3205])
     """
 
     paper = "GSAM of Zhuang et al., ICLR 2022, Algorithm 1, as FedSAM's local optimiser (Qu et al., ICML 2022, Fig. 1)"

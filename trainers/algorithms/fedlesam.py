@@ -28,6 +28,14 @@ class FedLESAM(Algorithm):
     takes one coordinate of the flat difference for each parameter tensor; and FedLESAM-S scales c − c_i by
     FedDyn's α.  The paper's form is the one here.
     Traffic per sampled client: as the base (one model down, one up; with SCAFFOLD two and two).
+
+    Example:
+        >>> import torch
+        >>> from trainers import FedLESAM, Round, State
+        >>> client, received = State(old=torch.tensor([4.0, 5.0])), State(w=torch.tensor([1.0, 1.0]))
+        >>> algorithm, round = FedLESAM(rho=0.5), Round(2, 0.1, 1.0)
+        >>> algorithm.direction(received.w, lambda w: w, client, received, round)  # (1, 1) + 0.5 (3, 4)/5
+        tensor([1.3000, 1.4000])
     """
 
     paper = "Fan et al., ICML 2024, Algorithm 1"

@@ -13,6 +13,13 @@ class FedProx(Algorithm):
 
     Client: w ← w − η (g + μ(w − w^t)).  Server: w ← ‹w_i›.
     Traffic per sampled client: one model down, one up.
+
+    Example:
+        >>> import torch
+        >>> from trainers import FedProx, Round, State
+        >>> w, received = torch.tensor([3.0]), State(w=torch.tensor([1.0]))
+        >>> FedProx(mu=0.5).direction(w, lambda w: 2 * w, State(), received, Round(1, 0.1, 1.0))  # 6 + 0.5 (3 − 1)
+        tensor([7.])
     """
 
     paper = "Li et al., MLSys 2020, Algorithm 2"

@@ -26,6 +26,18 @@ class FedRobust(Algorithm):
     diagonal Λ_i.
     With an ascent part, Λ_i and δ_i follow the slopes at the unperturbed w.
     Traffic per sampled client: one model down, one up (Λ_i and δ_i are never sent).
+
+    Example:
+        >>> import torch
+        >>> from trainers import FedRobust, Round, State
+        >>> client = State(tilt=torch.tensor([[0.0, 1.0], [0.0, 0.0]]), shift=torch.tensor([1.0, 0.0]))
+        >>> algorithm = FedRobust(lam=0.25, ascent_lr=0.5)
+        >>> algorithm.perturb(torch.tensor([[1.0, 2.0]]), client)  # Λ x + δ: (1 + 2 + 1, 2)
+        tensor([[4., 2.]])
+        >>> slopes = State(tilt=torch.zeros(2, 2), shift=torch.tensor([2.0, 0.0]))
+        >>> algorithm.ascend(slopes, client, Round(1, 0.1, 1.0))
+        >>> client.shift  # 1 + 0.5 (2 − 2 · 0.25 · 1)
+        tensor([1.7500, 0.0000])
     """
 
     paper = "Reisizadeh et al., NeurIPS 2020, Algorithm 1"
@@ -60,7 +72,7 @@ class FedRobust(Algorithm):
         elif client.shift.numel() == 0:
             channels = (shape[0], *(1 for _ in shape[1:]))
             client.tilt, client.shift = server.w.new_zeros(channels), server.w.new_zeros(channels)
-        # The numbers that share an entry of δ, whose slopes autograd has summed.
+        # How many numbers of an input share an entry of δ: autograd sums their slopes.
         client.places = torch.full_like(client.shift, n / client.shift.numel())
 
     def perturb(self, inputs: Tensor, client: State) -> Tensor:

@@ -12,6 +12,14 @@ class FedSAM(Algorithm):
 
     Client: w ← w − η g(w + ρ g(w)/‖g(w)‖).  Server: w ← ‹w_i›.
     Traffic per sampled client: one model down, one up.
+
+    Example:
+        >>> import torch
+        >>> from landscape import ParameterSpace
+        >>> from trainers import FedSAM
+        >>> space = ParameterSpace.of(torch.nn.Linear(2, 1, bias=False))
+        >>> FedSAM(rho=0.5).ascent.gradient(torch.tensor([3.0, 4.0]), lambda w: w, space)  # (3, 4) + 0.5 (3, 4)/5
+        tensor([3.3000, 4.4000])
     """
 
     paper = "Qu et al., ICML 2022, Algorithm 1 and eq. 4"

@@ -21,6 +21,17 @@ class FedSMOO(Algorithm):
     The paper's ŝ_{i,K} of line 13 is that of the last step, k = K−1.  μ_i moves at every step, so a client of more
     steps weighs more in s, whose length is r all the same.  s and λ are plain means whatever the models' weights.
     Traffic per sampled client: two models down (w, s), two up (d_i, μ_i − ŝ).
+
+    Example:
+        >>> import torch
+        >>> from trainers import FedSMOO, Round, State
+        >>> client = State(dual=torch.tensor([0.5]), mu=torch.tensor([0.0]))
+        >>> received, round = State(w=torch.tensor([1.0]), s=torch.tensor([0.0])), Round(1, 0.1, 1.0)
+        >>> algorithm, w = FedSMOO(r=0.5, beta=2.0), torch.tensor([2.0])
+        >>> algorithm.direction(w, lambda w: w, client, received, round)  # 2.5 − 0.5 + 1/2
+        tensor([2.5000])
+        >>> client.mu  # ŝ, of length r
+        tensor([0.5000])
     """
 
     paper = "Sun et al., ICML 2023, Algorithm 1"

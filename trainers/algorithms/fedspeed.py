@@ -20,6 +20,16 @@ class FedSpeed(Algorithm):
     and the server's correction is the mean over all clients, w ← ‹w_i› − λ (1/N) Σ ĝ_i: FedDyn on SAM's gradient.
     ĝ_i is made of d_i, so the number of local steps enters nowhere.
     Traffic per sampled client: one model down, one up.
+
+    Example:
+        >>> import torch
+        >>> from trainers import FedSpeed, Round, State
+        >>> client, received, round = State(dual=torch.tensor([0.5])), State(w=torch.tensor([1.0])), Round(1, 0.1, 1.0)
+        >>> algorithm, w = FedSpeed(rho=0.5, alpha=0.5, lam=2.0), torch.tensor([2.0])
+        >>> algorithm.direction(w, lambda w: w, client, received, round)  # (2 + 3)/2 − 0.5 + (2 − 1)/2
+        tensor([2.5000])
+        >>> algorithm.upload(w, client, received, round, steps=1)  # d_i − λ ĝ_i⁺ = 1 − 2 (0.5 − 1/2)
+        {'delta': tensor([1.])}
     """
 
     paper = "Sun et al., ICLR 2023, Algorithm 1"

@@ -14,6 +14,14 @@ class FedYogi(Algorithm):
     Server: m ← β1 m + (1 − β1)‹d›; v ← v − (1 − β2)‹d›² sign(v − ‹d›²); w ← w + η_g m/(√v + τ).
     m_0 = 0, v_0 = τ², no bias correction.
     Traffic per sampled client: one model down, one up.
+
+    Example:
+        >>> import torch
+        >>> from trainers import FedYogi
+        >>> yogi = FedYogi(server_lr=3.0, beta1=0.5, beta2=0.25, tau=1.0).server_optimizer
+        >>> change, state = yogi.step(torch.tensor([2.0]), yogi.state(torch.zeros(1)))
+        >>> change, state  # 3 m/(√v + τ) with m = 0.5 · 2 and v = 1 + 0.75 · 4, as v < ‹d›²
+        (tensor([1.]), {'m': tensor([1.]), 'v': tensor([4.])})
     """
 
     paper = "Reddi et al., ICLR 2021, Algorithm 2 (FedYogi)"
@@ -29,7 +37,7 @@ class FedYogi(Algorithm):
     """τ, the degree of adaptivity: small adapts each coordinate, large only scales"""
 
     def __post_init__(self) -> None:
-        self.server_optimizer  # noqa: B018 - refuses what makes no sense
+        self.server_optimizer  # noqa: B018 - its class checks the values
 
     @property
     def server_optimizer(self) -> Yogi:

@@ -16,6 +16,17 @@ class MimeLite(Algorithm):
     Server: w ← w + η_g ‹d›; m ← (1 − β)‹∇f_i(w^t)› + βm.  Both means have the run's weights.
     ∇f_i is plain: no ascent, no augmentation, no weight decay enters m.  One more pass over the data each round.
     Traffic per sampled client: two models down (w, m), two up (d_i, ∇f_i).
+
+    Example:
+        >>> import torch
+        >>> from trainers import Mean, MimeLite, Round, State
+        >>> algorithm, round = MimeLite(beta=0.5), Round(2, lr=0.1, participation=1.0)
+        >>> server = State(w=torch.tensor([4.0]), momentum=torch.tensor([2.0]))
+        >>> algorithm.direction(server.w, lambda w: w, State(), server, round)  # 0.5 · 4 + 0.5 · 2
+        tensor([3.])
+        >>> algorithm.server_step(server, Mean(delta=torch.tensor([-1.0]), gradient=torch.tensor([6.0])), round)
+        >>> server.w, server.momentum  # 4 − 1, and 0.5 · 6 + 0.5 · 2
+        (tensor([3.]), tensor([4.]))
     """
 
     paper = "Karimireddy et al., NeurIPS 2021 (arXiv 2008.03606), Algorithm 1 (MimeLite) with SGDm"

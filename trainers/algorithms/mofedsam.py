@@ -20,6 +20,16 @@ class MoFedSAM(Algorithm):
     Server: Δ ← −‹d›/(Kη); w ← w − η_g Kη Δ, so that η_g = 1 is FedAvg's average (the paper's own η_g is Kη of
     that).  Where K differs between clients it is their mean.
     Traffic per sampled client: two models down (w, Δ), one up.
+
+    Example:
+        >>> import torch
+        >>> from trainers import MoFedSAM, Round, State
+        >>> algorithm, round = MoFedSAM(rho=0.5, beta=0.25), Round(2, 0.1, 1.0)
+        >>> server = State(w=torch.tensor([4.0]), momentum=torch.tensor([2.0]))
+        >>> algorithm.ascent
+        SAM(rho=0.5)
+        >>> algorithm.direction(server.w, lambda w: w + 0.5, State(), server, round)  # 0.25 · 4.5 + 0.75 · 2
+        tensor([2.6250])
     """
 
     paper = "Qu et al., ICML 2022, Algorithm 2 and eq. 6"

@@ -15,6 +15,16 @@ class Scaffold(Algorithm):
     Client: w ← w − η (g − c_i + c); then c_i⁺ = c_i − c − d_i/(Kη) with the current η and K steps.
     Server: w ← w + η_g ‹d›; c ← c + p ‹c_i⁺ − c_i›, p the sampled share of the clients.
     Traffic per sampled client: two models down (w, c), two up (d_i, c_i⁺ − c_i).
+
+    Example:
+        >>> import torch
+        >>> from trainers import Round, Scaffold, State
+        >>> client, received = State(c=torch.tensor([0.5])), State(w=torch.tensor([1.0]), c=torch.tensor([0.25]))
+        >>> algorithm, round = Scaffold(), Round(1, lr=0.25, participation=0.5)
+        >>> algorithm.direction(torch.tensor([1.0]), lambda w: 2 * w, client, received, round)  # 2 − 0.5 + 0.25
+        tensor([1.7500])
+        >>> algorithm.upload(torch.tensor([0.5]), client, received, round, steps=2)  # −0.25 + 0.5/(2 · 0.25)
+        {'delta': tensor([-0.5000]), 'c': tensor([0.7500])}
     """
 
     paper = "Karimireddy et al., ICML 2020, Algorithm 1, option II"

@@ -1,6 +1,7 @@
-"""One communication round after another: sampling, local work, aggregation, what clients keep."""
+"""Communication rounds: sampling of clients, local work, aggregation, and storage of clients' states."""
 
 from trainers.federation.aggregate import Aggregate
+from trainers.federation.batches import batch_indices
 from trainers.federation.client_store import ClientStore
 from trainers.federation.execution import ClientResult, Executor, SequentialExecutor
 from trainers.federation.federation import Federation, RoundRecord
@@ -15,5 +16,6 @@ __all__ = [
     "LocalWork",
     "RoundRecord",
     "SequentialExecutor",
+    "batch_indices",
     "local_step",
 ]

@@ -1,4 +1,4 @@
-"""The mean of what clients send."""
+"""Means of the tensors that clients send."""
 
 from __future__ import annotations
 
@@ -9,7 +9,20 @@ from trainers.algorithm import Mean, State, Weighting
 
 
 class Aggregate:
-    """Means over the sampled clients, summed as they come in: memory does not grow with their number."""
+    """Means over the sampled clients, summed one client at a time: memory does not grow with their number.
+
+    Example:
+        >>> import torch
+        >>> from trainers.federation import Aggregate
+        >>> aggregate = Aggregate("samples")
+        >>> for change, samples in ((1.0, 3), (5.0, 1)):  # both clients began at 0
+        ...     aggregate.add({"delta": torch.tensor([change])}, samples, model=torch.tensor([change]), steps=2)
+        >>> mean = aggregate.mean()
+        >>> mean.delta, mean.uniform.delta, mean.steps  # (3 · 1 + 1 · 5)/4, and (1 + 5)/2
+        (tensor([2.]), tensor([3.]), 2.0)
+        >>> aggregate.drift(torch.tensor([2.0]))  # ((1 − 2)² + (5 − 2)²)/2
+        5.0
+    """
 
     def __init__(self, weighting: Weighting) -> None:
         self._weighting = weighting
@@ -20,7 +33,7 @@ class Aggregate:
         self._spread = 0.0
 
     def add(self, upload: dict[str, Tensor], samples: int, model: Tensor, steps: int = 0) -> None:
-        """Take in one client: what it sent, how many samples it holds, its local model w_i ([d]), its steps K."""
+        """Add one client: the tensors it sent, its number of samples, its local model w_i ([d]), its steps K."""
         self._count += 1
         self._steps += steps
         self._weight += samples
@@ -37,7 +50,7 @@ class Aggregate:
             self._spread += torch.dot(before.double(), (model - self._centre).double()).item()
 
     def mean(self) -> Mean:
-        """The means; the plain ones are at ``uniform``."""
+        """The means in the weighting asked for; the unweighted ones are in ``uniform``."""
         uniform = {name: total / self._count for name, total in self._uniform.items()}
         if self._weighting == "uniform":
             return Mean(**uniform, uniform=State.of(uniform), steps=self._steps / self._count)

@@ -1,4 +1,4 @@
-"""The order in which a client sees its samples."""
+"""Mini-batches of a client's samples, in random order."""
 
 from __future__ import annotations
 
@@ -23,12 +23,25 @@ def batch_indices(
     """Positions 0..samples−1 in shuffled mini-batches, the last of an epoch shorter where it does not divide.
 
     Args:
-        samples: how many there are.
+        samples: number of samples.
         size: samples per batch; ``None`` is the full batch: one step an epoch, in order.
         epochs: passes over the samples.
-        generator: shuffles them, anew in each epoch.
-        steps: that many batches instead, over as many epochs as they take.
+        generator: of the order, drawn anew in each epoch.
+        steps: number of batches, over as many epochs as they take, in place of ``epochs``.
         last: drop the short batch at an epoch's end, unless it is the epoch's only one.
+
+    Example:
+        >>> import torch
+        >>> from trainers.federation.batches import batch_indices
+        >>> draw = torch.Generator().manual_seed(0)
+        >>> [len(batch) for batch in batch_indices(5, 2, 2, draw)]
+        [2, 2, 1, 2, 2, 1]
+        >>> [len(batch) for batch in batch_indices(5, 2, 2, draw, last="drop")]
+        [2, 2, 2, 2]
+        >>> [len(batch) for batch in batch_indices(5, 2, 1, draw, steps=4)]
+        [2, 2, 1, 2]
+        >>> list(batch_indices(3, None, 1, draw))
+        [tensor([0, 1, 2])]
     """
     if steps is not None:
         yield from islice(_endless(samples, size, generator, last), steps)

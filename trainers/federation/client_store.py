@@ -1,4 +1,4 @@
-"""What clients keep between rounds: on the device, in host memory or on disk."""
+"""Storage of clients' states between rounds: on the device, in host memory or on disk."""
 
 from __future__ import annotations
 
@@ -19,28 +19,41 @@ from trainers.settings import Where
 Tensors = dict[str, Tensor]
 
 _SHARE = 4
-"""``auto`` keeps states where they take less than this part (1/4) of the free memory."""
+"""``auto`` takes the first place where the states need less than this part (1/4) of the free memory."""
 _FILE = re.compile(r"(\d{6,})-(\d+)\.pt")
 
 
 class ClientStore:
-    """The states of all clients; a client never sampled takes no room.
+    """The states of all clients; a client that was never sampled takes no memory.
 
     On disk each state is a file of its own, ``folder/CLIENT-VERSION.pt``, written whole or not at all and mapped into
-    memory when it is read.  :meth:`export` then gives version numbers only, and a version that the last saved export
-    names is never written over: what came after it counts once the next export is saved, which the owner says with
-    :meth:`settle`.  So a run killed at any moment goes on from its last ``state.pt``.
+    memory when it is read.  :meth:`export` then returns version numbers only.  Versions named by the last saved export
+    are never overwritten; newer versions count only after the next export was saved, which the owner reports with
+    :meth:`settle`.  So a run that is killed at any moment continues from its last ``state.pt``.
 
     Args:
-        initial: makes the tensors of a client that was never sampled.
-        device: where states are handed out.
-        where: ``device``, ``host`` or ``disk``; ``auto`` takes the first of them where the states of all clients take
-            less than a quarter of the free memory, and stays in host memory where there is no folder.
-        folder: for the files of ``disk``; made when the first is written.
-        clients: N, how many clients there are.
+        initial: returns the initial tensors of a client.
+        device: of the tensors that :meth:`fetch` returns.
+        where: ``device``, ``host`` or ``disk``; ``auto`` takes the first of them where the states of all clients need
+            less than a quarter of the free memory, and host memory if no folder is given.
+        folder: for the files of ``disk``; created with the first file.
+        clients: N, number of clients.
 
     Raises:
         FedscapeError: ``disk`` without a folder.
+
+    Example:
+        >>> import torch
+        >>> from trainers import State
+        >>> from trainers.federation import ClientStore
+        >>> store = ClientStore(lambda: {"c": torch.zeros(2)}, torch.device("cpu"), where="host", clients=1000)
+        >>> store.put(7, State(c=torch.tensor([1.0, 2.0])))
+        >>> store.fetch(7).c, store.fetch(8).c
+        (tensor([1., 2.]), tensor([0., 0.]))
+        >>> store.export()
+        {7: {'c': tensor([1., 2.])}}
+        >>> store.describe()
+        'client states: 1,000 × 8 B = 8 kB in host memory, at most 8 kB of memory'
     """
 
     def __init__(
@@ -67,16 +80,16 @@ class ClientStore:
 
     @property
     def where(self) -> Where:
-        """``device``, ``host`` or ``disk``: where the states are."""
+        """Where the states are stored: ``device``, ``host`` or ``disk``."""
         return self._where
 
     @property
     def peak_memory(self) -> int:
-        """Bytes of memory that the states take at most: of all clients, or of the one at work, before and after."""
+        """Most bytes of memory that the states take: of all clients; on disk, of one client before and after work."""
         return 2 * self._bytes if self._where == "disk" else self._clients * self._bytes
 
     def describe(self) -> str:
-        """One line: how much there is, where it is, and the memory it takes at most."""
+        """One line: size of the states, where they are stored, and the most memory they take."""
         if not self._names:
             return "client states: none"
         place = {"device": f"on {self._device}", "host": "in host memory", "disk": f"on disk in {self._folder}"}
@@ -100,16 +113,16 @@ class ClientStore:
         return State.of({name: tensor.to(self._device) for name, tensor in kept.items()})
 
     def put(self, client: int, state: State) -> None:
-        """Keep the state of one client; only the names it began with, so temporaries are dropped.
+        """Store the state of one client: only the tensors that the initial state has, no temporary ones.
 
         Raises:
-            FedscapeError: its file cannot be written; the one before is as it was.
+            FedscapeError: its file cannot be written; the earlier file is unchanged.
         """
         if self._names:
             self._keep(client, {name: getattr(state, name) for name in self._names})
 
     def export(self) -> dict[int, Tensors] | dict[int, int]:
-        """All states that differ from the initial one, to be saved: tensors on the host, or the files' versions."""
+        """The states of all clients sampled so far, to be saved: tensors on the host, or versions of their files."""
         if self._where == "disk":
             self._exported = dict(self._versions)
             return dict(self._versions)
@@ -117,12 +130,12 @@ class ClientStore:
         return {client: {name: t.cpu() for name, t in kept.items()} for client, kept in self._kept.items()}
 
     def settle(self) -> None:
-        """What :meth:`export` gave last has been saved: remove the files that it does not need."""
+        """Remove the files that the last export does not need, after that export was saved."""
         self._settled = self._exported
         self._remove_all_but(self._settled, self._versions)
 
     def restore(self, kept: Mapping[int, Tensors] | Mapping[int, int]) -> None:
-        """Take over what :meth:`export` gave, of this kind of store or another; files written since are removed.
+        """Continue from a result of :meth:`export`, of this kind of store or another; remove files written since.
 
         Raises:
             FedscapeError: a file that it names is missing, or damaged where it is read now.
@@ -200,13 +213,13 @@ class ClientStore:
 
 
 def _alone(tensor: Tensor, device: torch.device) -> Tensor:
-    """The tensor on a device, and nothing else of the storage it may be a view of."""
+    """The tensor on a device, without the rest of the storage that it may be a view of."""
     tensor = tensor.detach().to(device)
     return tensor if tensor.untyped_storage().nbytes() == tensor.nbytes else tensor.clone()
 
 
 def _remove(file: Path) -> None:
-    with suppress(OSError):  # still mapped, where the system forbids that: the next settle() tries again
+    with suppress(OSError):  # some systems cannot remove a file that is still mapped: the next settle() tries again
         file.unlink(missing_ok=True)
 
 

@@ -1,4 +1,4 @@
-"""How local work is computed: executors know machines, algorithms do not."""
+"""Executors: how the local work of clients is computed on a machine, which algorithms know nothing of."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ from trainers.federation.batches import batch_indices
 from trainers.federation.local import Batch, LocalWork, WholeData, ascending, local_step
 
 STATISTICS = "batchnorm"
-"""The name that BatchNorm's running statistics go by among what a client keeps, receives and sends."""
+"""Name of BatchNorm's running statistics in the states and messages of clients."""
 
 
 @dataclass(frozen=True)
 class ClientResult:
-    """What one client's local work came to.
+    """Result of one client's local work.
 
     Attributes:
         client: its id.
-        samples: how many samples it holds.
+        samples: number of samples it holds.
         model: its local model w_i, [d].
-        upload: the tensors it sends, BatchNorm's statistics among them where they are averaged.
-        state: what it keeps.
+        upload: the tensors it sends, with BatchNorm's statistics if these are averaged.
+        state: the tensors it keeps.
         loss: mean loss of its local steps at the unperturbed points, over the samples seen.
-        seen: samples seen, with repetitions.
+        seen: samples used, counted with repetitions.
         steps: local steps taken, K.
     """
 
@@ -50,7 +50,7 @@ class ClientResult:
 
 
 class States(Protocol):
-    """Where executors fetch clients' states from."""
+    """Source of clients' states for executors."""
 
     def fetch(self, client: int) -> State:
         """The state of one client, on the device."""
@@ -66,10 +66,10 @@ class Executor(Protocol):
 
 
 class SequentialExecutor:
-    """One client after another on one device, each with a plain module reading from one flat buffer.
+    """Trains one client after another on one device, with a plain module whose parameters are views of a flat buffer.
 
     Raises:
-        FedscapeError: augmentation that the data cannot have.
+        FedscapeError: augmentation that does not fit the data.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""The federation: one communication round after another."""
+"""The federation: the loop over communication rounds."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ from trainers.settings import Settings
 
 @dataclass(frozen=True)
 class RoundRecord:
-    """What a round came to.
+    """Result of a round.
 
     Attributes:
         round: its number, 1 for the first.
         train_loss: mean loss of the local steps, over all samples seen.
         clients: ids of the sampled clients, ascending.
         drift: (1/n) Σ ‖w_i − w‖², w the new server model.
-        bytes_down, bytes_up: counted from the tensors sent; 0 where one machine holds all data.
+        bytes_down, bytes_up: traffic, counted from the tensors sent; 0 if one machine holds all data.
         lr: the local rate.
-        seconds_local: time of the clients' work, one after another.
-        seconds_aggregation: time of the means and the server's step.
+        seconds_local: time of the local work of all sampled clients.
+        seconds_aggregation: time of the aggregation and of the server's step.
     """
 
     round: int
@@ -48,23 +48,43 @@ class RoundRecord:
 
 
 class Federation:
-    """The server, the clients' states and the number of rounds done.
+    """The state of server and clients, advanced round by round.
 
     Args:
-        algorithm: what clients and server do.
-        executor: how the local work is computed.
-        settings: how many clients take part, the rates, the seed; whether local models are kept.
+        algorithm: arithmetic of clients and server.
+        executor: computes the local work.
+        settings: number of clients, rates, seed, and whether local models are kept.
         w: the initial model, [d].
-        parts: what is added to the algorithm; the executor knows the local ones.
+        parts: added to the algorithm; the executor has its own copy of those for local work.
         statistics: the initial running statistics of BatchNorm, [b]; none unless given.
-        folder: of the run, for what ``settings.client_store`` keeps on disk.
+        folder: the run directory, for the files of ``settings.client_store``.
 
     Attributes:
-        optimizer_state: the server optimiser's tensors by name, beside the server's own state; never sent.
-        statistics: BatchNorm's running statistics at the server, [b]; the initial ones where clients keep theirs.
+        optimizer_state: the server optimiser's tensors by name; never sent.
+        statistics: BatchNorm's running statistics at the server, [b]; the initial ones if clients keep their own.
         local_models: w_i of the last round's sampled clients by id, [d] in host memory; empty unless
             ``settings.save_clients``.
         averaged: the mean of the server models that SWA captured.
+
+    Example:
+        >>> import numpy as np
+        >>> import torch
+        >>> from landscape import Partition, Samples
+        >>> from landscape.autograd.flat import FlatModule
+        >>> from trainers import FedAvg, Settings
+        >>> from trainers.federation import Federation, LocalWork, SequentialExecutor
+        >>> data = Samples(torch.tensor([[1.0], [2.0], [3.0]]), torch.tensor([0, 1, 0]))
+        >>> clients = Partition((np.array([0, 1]), np.array([2])))
+        >>> model = FlatModule(torch.nn.Linear(1, 2), torch.device("cpu"), torch.float32)
+        >>> work = LocalWork(epochs=1, batch_size=None, weight_decay=0.0, augment="none", seed=0)
+        >>> settings = Settings(clients=2, per_round=2)
+        >>> executor = SequentialExecutor(model, data, clients, FedAvg(), work)
+        >>> federation = Federation(FedAvg(), executor, settings, torch.zeros(4))
+        >>> record = federation.step()
+        >>> record.clients, round(record.train_loss, 4), record.bytes_up  # log 2, and twice four numbers of 4 bytes
+        ([0, 1], 0.6931, 32)
+        >>> federation.server.w.sum().abs() < 1e-6  # the two classes move opposite ways
+        tensor(True)
     """
 
     def __init__(
@@ -91,7 +111,7 @@ class Federation:
         self.round = 0
         self.local_models: dict[int, Tensor] = {}
         self.averaged = RunningMean()
-        # Empty unless asked for: the last local model of every client takes N times the memory of a model.
+        # Used for all-clients-mean only: the last local models of all clients take N times the memory of one model.
         self._latest = ClientStore(
             lambda: {"model": self._initial},
             w.device,
@@ -136,7 +156,7 @@ class Federation:
             self.averaged.add(self.server.w)
         self.round, self.local_models = number, local_models
         drift = aggregate.drift(self.server.w)
-        exchanged = 0 if self.algorithm.pooled else 1  # nothing leaves the one machine
+        exchanged = 0 if self.algorithm.pooled else 1  # one machine holds all data: no traffic
         clock.lap("aggregation")
         return RoundRecord(
             number,
@@ -152,7 +172,7 @@ class Federation:
 
     @property
     def model(self) -> Tensor:
-        """The model that is evaluated and saved, [d]: the server's, or a mean of local ones."""
+        """The model that is evaluated and saved, [d]: the server's, or a mean of local models."""
         return self.server.w if self.settings.evaluated_model == "server" else self._evaluated
 
     def finite(self) -> bool:
@@ -160,7 +180,7 @@ class Federation:
         return bool(self.server.w.isfinite().all())
 
     def export(self) -> dict[str, Any]:
-        """What resuming needs: tensors and numbers only."""
+        """The state that resuming needs: tensors and numbers only."""
         server = {name: tensor.cpu() for name, tensor in self.server.tensors().items()}
         optimizer = {name: tensor.cpu() for name, tensor in self.optimizer_state.items()}
         return {
@@ -175,15 +195,15 @@ class Federation:
         }
 
     def settle(self) -> None:
-        """What :meth:`export` gave last has been saved: clients' files of before are needed no more."""
+        """Remove clients' files that the last export does not need, after that export was saved."""
         self.store.settle()
         self._latest.settle()
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Go on from what :meth:`export` gave.
+        """Continue from a state of :meth:`export`.
 
         Raises:
-            FedscapeError: it is another version's, or a client's file is missing.
+            FedscapeError: the state is of another version, or a client's file is missing.
         """
         missing = [name for name in self.export() if name not in state]
         if missing:
@@ -211,7 +231,7 @@ class Federation:
         return rate if swa is None else swa.rate(number, settings.rounds, rate)
 
     def _follow(self, client: int, model: Tensor) -> None:
-        """Keep the mean of all clients' latest models, where it is the one to evaluate."""
+        """Update the mean of all clients' latest models, if that is the model to evaluate."""
         if self.settings.evaluated_model == "all-clients-mean":
             before = self._latest.fetch(client).model
             self._evaluated = self._evaluated + (model - before) / self.settings.clients
@@ -222,14 +242,14 @@ class Federation:
         if settings.sampling == "exact":
             chosen = random.choice(settings.clients, settings.per_round, replace=False)
             return sorted(int(client) for client in chosen)
-        while True:  # a round needs somebody: an empty draw is drawn again
+        while True:  # a round needs at least one client: draw again if none is chosen
             drawn = (random.random(settings.clients) < settings.per_round / settings.clients).nonzero()[0]
             if len(drawn):
                 return [int(client) for client in drawn]
 
 
 class _Clock:
-    """Seconds by what they were spent on; work queued on a GPU counts for what queued it."""
+    """Seconds by activity; work queued on a GPU counts for the activity that queued it."""
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
@@ -237,7 +257,7 @@ class _Clock:
         self._last = time.perf_counter()
 
     def lap(self, name: str) -> None:
-        """What has passed since the lap before was spent on ``name``."""
+        """Add the time since the last lap to the activity ``name``."""
         if self._device.type == "cuda":
             torch.cuda.synchronize(self._device)
         now = time.perf_counter()

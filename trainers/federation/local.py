@@ -1,4 +1,4 @@
-"""A client's local work: its mini-batches as losses and gradients, and the order of what a step does."""
+"""A client's local work: loss and gradient of mini-batches, and the operations of one local step."""
 
 from __future__ import annotations
 
@@ -28,20 +28,21 @@ _MICRO_BATCH = 256
 
 @dataclass(frozen=True)
 class LocalWork:
-    """What every client does in a round.
+    """The settings of local work, the same for all clients.
 
     Attributes:
-        epochs: passes over its samples; steps: so many local steps instead, where given.
+        epochs: passes over its samples.
+        steps: number of local steps in place of ``epochs``, if given.
         batch_size: samples per step; ``None`` is the full batch.
         weight_decay: c of the decay, added to the direction as c w.
-        augment: flip and crop of training images, or none.
+        augment: augmentation of training images.
         seed: of batches, augmentation and dropout.
-        last_batch: what becomes of an epoch's last short batch.
-        clip: largest norm, over all coordinates, of what ``clip_at`` names; 0: any.
+        last_batch: whether an epoch's last short batch is kept.
+        clip: largest norm, over all coordinates, of what ``clip_at`` names; 0: no clipping.
         clip_at: ``direction``, with the algorithm's correction in it, or ``gradient``, without.
-        batchnorm: whether BatchNorm's running statistics are averaged, or stay with the client (SiloBN).
+        batchnorm: whether BatchNorm's running statistics are averaged, or kept by each client (SiloBN).
         parts: ascent, MAN, mixup and cutout.
-        task: what the targets are, which decides the loss.
+        task: kind of targets, which decides the loss.
     """
 
     epochs: int
@@ -72,6 +73,14 @@ def local_step(
 
     The order is fixed: the mini-batch gradient (of the objective with its penalty and mixup, through the ascent
     part), the algorithm's own correction, clipping, weight decay (so that no ascent sees it), the step.
+
+    Example:
+        >>> import torch
+        >>> from trainers import FedAvg, Round, State
+        >>> from trainers.federation import local_step
+        >>> w, round = torch.tensor([4.0]), Round(1, lr=0.5, participation=1.0)
+        >>> local_step(w, lambda w: w, FedAvg(), State(), State(w=w), round, weight_decay=0.25)  # 4 − 0.5 (4 + 1)
+        tensor([1.5000])
     """
     direction = clipped(algorithm.direction(w, gradient, client, server, round), clip)
     if weight_decay:
@@ -80,14 +89,22 @@ def local_step(
 
 
 def clipped(v: Tensor, largest: float) -> Tensor:
-    """v, shortened to the norm ``largest`` over its last axis where it is longer; 0: as it is."""
+    """v, scaled down to the norm ``largest`` over its last axis if it is longer; 0: unchanged.
+
+    Example:
+        >>> import torch
+        >>> from trainers.federation.local import clipped
+        >>> clipped(torch.tensor([[3.0, 4.0], [0.3, 0.4]]), 1.0)
+        tensor([[0.6000, 0.8000],
+                [0.3000, 0.4000]])
+    """
     if not largest:
         return v
     return v * (largest / v.norm(dim=-1, keepdim=True).clamp_min(torch.finfo(v.dtype).tiny)).clamp_max(1.0)
 
 
 def ascending(batch: Batch, ascent: Ascent | None, local: LocalWork) -> Gradient:
-    """The gradient an algorithm is given: through the ascent part, then clipped where that is done to gradients."""
+    """The gradient that an algorithm uses: through the ascent part, then clipped if gradients are to be clipped."""
     plain = batch.gradient
     through = plain if ascent is None else lambda w: ascent.gradient(w, plain, batch.model.space)
     if not local.clip or local.clip_at != "gradient":
@@ -96,13 +113,14 @@ def ascending(batch: Batch, ascent: Ascent | None, local: LocalWork) -> Gradient
 
 
 class Batch:
-    """The loss and gradient of one mini-batch; ``loss`` is that of the first point asked for, without the penalty.
+    """The loss and gradient of one mini-batch.
 
-    A batch's augmentation is drawn once, so that every point sees the same inputs.  BatchNorm's running statistics
-    take in the first point only.
+    The augmentation is drawn once, so that all points have the same inputs.  Only the first point that the gradient is
+    evaluated at updates BatchNorm's running statistics.
 
     Attributes:
-        slopes: at the first point asked for, the gradients by what the algorithm perturbs the inputs with.
+        loss: at the first point, without the penalty.
+        slopes: at the first point, the loss's gradients by the tensors that perturb the inputs, by name.
     """
 
     def __init__(
@@ -131,7 +149,7 @@ class Batch:
         self._moved: dict[str, Tensor] = {}
 
     def perturb_by(self, algorithm: Algorithm, client: State) -> None:
-        """Let the model see the inputs as the algorithm perturbs them; ``slopes`` are then those of ``loss``."""
+        """Perturb the inputs as the algorithm does; ``slopes`` are then computed with the first loss."""
         self._moved = {name: getattr(client, name).detach().requires_grad_() for name in algorithm.perturbation}
         seen = State.of({**client.tensors(), **self._moved})
         self._perturb = lambda inputs: algorithm.perturb(inputs, seen)
@@ -140,7 +158,7 @@ class Batch:
         """The mini-batch gradient at ``w``, [d]."""
         self.model.load(w)
         first = self.loss is None
-        # The backward pass too: autograd keeps hold of the running statistics.
+        # Around the backward pass too: autograd saves the running statistics for it.
         with torch.enable_grad(), nullcontext() if first else self._statistics.untouched():
             loss, penalty = self._losses()
             if first:
@@ -179,9 +197,9 @@ class Batch:
 class WholeData:
     """All of a client's data, for :meth:`Algorithm.prepare`.
 
-    The gradient is that of the mean loss in micro-batches, without augmentation, penalty or ascent.  The model stays
-    in training mode, so that it is the loss the client trains on; dropout draws from a stream of its own, so that the
-    local steps draw what they draw without it, and BatchNorm's running statistics stay what they are.
+    The gradient is that of the mean loss, in micro-batches, without augmentation, penalty or ascent.  The model stays
+    in training mode, so that the loss is the one the client trains on.  Dropout has a random stream of its own, so that
+    the random numbers of the local steps do not change; BatchNorm's running statistics are not updated.
     """
 
     def __init__(

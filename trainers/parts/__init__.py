@@ -1,4 +1,4 @@
-"""What goes with any algorithm: ascent steps, server optimisers, weight averaging, augmentation."""
+"""Parts that can be added to any algorithm: ascent steps, server optimisers, weight averaging, augmentation."""
 
 from trainers.parts.ascent import ASAM, GSAM, SAM, Ascent
 from trainers.parts.augmentation import cutout, flip_crop, mixup

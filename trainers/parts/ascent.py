@@ -15,7 +15,7 @@ from trainers.parts.vectors import unit
 
 
 class Ascent(Protocol):
-    """Replaces the gradient at ``w`` by one that looks uphill first, on the same mini-batch."""
+    """Replaces the gradient at ``w`` by the gradient at a perturbed point, on the same mini-batch."""
 
     def gradient(self, w: Tensor, gradient: Callable[[Tensor], Tensor], space: ParameterSpace) -> Tensor:
         """The gradient to descend along, [..., d]."""
@@ -30,9 +30,19 @@ def _require(condition: bool, part: SAM | ASAM | GSAM, rule: str) -> None:
 
 @dataclass(frozen=True)
 class SAM:
-    """∇f(w + ε), ε = ρ g/‖g‖ with g = ∇f(w) (Foret et al., ICLR 2021, eq. 2; Qu et al., ICML 2022, eq. 4)."""
+    """∇f(w + ε), ε = ρ g/‖g‖ with g = ∇f(w) (Foret et al., ICLR 2021, eq. 2; Qu et al., ICML 2022, eq. 4).
 
-    rho: float
+    Example:
+        >>> import torch
+        >>> from landscape import ParameterSpace
+        >>> from trainers import SAM
+        >>> space = ParameterSpace.of(torch.nn.Linear(2, 1, bias=False))
+        >>> SAM(rho=0.5).gradient(torch.tensor([3.0, 4.0]), lambda w: 2 * w, space)  # 2 ((3, 4) + 0.5 (6, 8)/10)
+        tensor([6.6000, 8.8000])
+    """
+
+    rho: float = 0.05
+    """ρ, radius of the ascent step"""
 
     def __post_init__(self) -> None:
         _require(self.rho >= 0, self, "a radius ρ of 0 or more")
@@ -47,10 +57,21 @@ class ASAM:
     """∇f(w + ε), ε = ρ T²g/‖Tg‖, T = |w| + η (Kwon et al., ICML 2021, eq. 9 and Algorithm 1).
 
     T is |w| + η on weights and normalisation scales and 1 on biases, as in the authors' code.
+
+    Example:
+        >>> import torch
+        >>> from landscape import ParameterSpace
+        >>> from trainers import ASAM
+        >>> space = ParameterSpace.of(torch.nn.Linear(1, 1))  # a weight and a bias: T = (|w| + 1, 1)
+        >>> w, g = torch.tensor([2.0, 5.0]), torch.tensor([1.0, 4.0])  # Tg = (3, 4): ε = 0.5 (3 · 3, 4)/5
+        >>> ASAM(rho=0.5, eta=1.0).gradient(w, lambda p: g + p - w, space)
+        tensor([1.9000, 4.4000])
     """
 
-    rho: float
-    eta: float
+    rho: float = 0.7
+    """ρ, radius of the ascent step"""
+    eta: float = 0.2
+    """η, added to |w| in ASAM's scaling"""
 
     def __post_init__(self) -> None:
         _require(self.rho >= 0 and self.eta >= 0, self, "ρ and η of 0 or more")
@@ -67,12 +88,25 @@ class GSAM:
     """g_p − α g_⊥: g_p = ∇f(w + ρ g/‖g‖) is SAM's gradient, g_⊥ the part of g = ∇f(w) orthogonal to g_p.
 
     Descending along g_p lowers the worst loss nearby; ascending along g_⊥ does not change it to first order and
-    closes the surrogate gap, the worst loss minus f(w) (Zhuang et al., ICLR 2022, Algorithm 1).  ρ stays the same:
-    the authors let it fall with the learning rate.
+    closes the surrogate gap, the worst loss minus f(w) (Zhuang et al., ICLR 2022, Algorithm 1).  Here ρ is
+    constant; the authors decrease it with the learning rate.
+
+    Example:
+        >>> import torch
+        >>> from landscape import ParameterSpace
+        >>> from trainers import GSAM
+        >>> space, slopes = ParameterSpace.of(torch.nn.Linear(2, 1, bias=False)), torch.tensor([1.0, 2.0])
+        >>> w = torch.tensor([3.0, 2.0])  # g = (3, 4), g_p = ∇f(4.5, 4)
+        >>> GSAM(rho=2.5, alpha=0.0).gradient(w, lambda w: slopes * w, space)  # SAM's
+        tensor([4.5000, 8.0000])
+        >>> GSAM(rho=2.5, alpha=1.0).gradient(w, lambda w: slopes * w, space)  # g_⊥ = (0.5697, −0.3205)
+        tensor([3.9303, 8.3205])
     """
 
-    rho: float
-    alpha: float
+    rho: float = 0.05
+    """ρ, radius of the ascent step"""
+    alpha: float = 0.2
+    """α, weight of GSAM's ascent across SAM's gradient"""
 
     def __post_init__(self) -> None:
         _require(self.rho >= 0 and self.alpha >= 0, self, "ρ and α of 0 or more")

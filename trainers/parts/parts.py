@@ -1,4 +1,4 @@
-"""What can be added to any algorithm: ascent, MAN, server SWA, mixup, cutout, a server optimiser."""
+"""The parts of a run: ascent, MAN, server SWA, mixup, cutout, a server optimiser."""
 
 from __future__ import annotations
 
@@ -14,7 +14,10 @@ from trainers.parts.swa import SWA
 
 
 class HasParts(Protocol):
-    """What an algorithm says of parts: which it has of its own, and which make no sense with it."""
+    """What :meth:`Parts.check` asks of an algorithm: the parts of its own, and those that it cannot be combined with.
+
+    A protocol, because algorithms import parts and not the other way round.
+    """
 
     @property
     def ascent(self) -> Ascent | None: ...
@@ -28,7 +31,7 @@ class HasParts(Protocol):
 
 @dataclass(frozen=True)
 class Parts:
-    """Parts of a run beside its algorithm; none unless given.
+    """The parts of a run that are added to its algorithm; none unless given.
 
     Attributes:
         ascent: where the gradients of local steps are taken: ``SAM(0.05)``, ``ASAM(0.7, 0.2)``, ``GSAM(0.05, 0.1)``.
@@ -36,7 +39,18 @@ class Parts:
         swa: averaging of server models.
         mixup: pairs of samples of each local batch are mixed, one λ ~ Beta(1, 1) a batch (Zhang et al., ICLR 2018).
         cutout: side of the square set to the mean in each training image (DeVries & Taylor, 2017); 0: none.
-        server_optimizer: what the server makes of the mean change: ``Momentum(0.9)``, ``Adam()``, ...
+        server_optimizer: how the server turns the mean change into its step: ``Momentum(0.9)``, ``Adam()``, ...
+
+    Example:
+        >>> from trainers import SAM, SWA, FedSAM, Parts, Scaffold
+        >>> parts = Parts(ascent=SAM(0.05), swa=SWA(cycle=5))
+        >>> parts.recorded()
+        {'ascent': {'name': 'sam', 'rho': 0.05}, 'swa': {'name': 'swa', 'start': 0.75, 'cycle': 5, 'lr': 0.0001}}
+        >>> parts.check(Scaffold())
+        >>> parts.check(FedSAM())
+        Traceback (most recent call last):
+            ...
+        landscape.errors.FedscapeError: FedSAM has its own ascent (SAM): two make no sense, leave out --ascent
     """
 
     ascent: Ascent | None = None
@@ -51,11 +65,11 @@ class Parts:
             raise FedscapeError(f"the cutout square's side is {self.cutout}: give 0 (none) or more")
 
     def chosen(self) -> dict[str, Any]:
-        """The parts there are, by name."""
+        """The parts that are given, by name."""
         return {name: part for name, part in vars(self).items() if part}
 
     def recorded(self) -> dict[str, Any]:
-        """The parts there are with their numbers, as they stand in ``config.json``."""
+        """The parts that are given with their hyper-parameters, as ``config.json`` stores them."""
         plain = {}
         for name, part in self.chosen().items():
             is_value = hasattr(part, "__dataclass_fields__")
@@ -63,10 +77,10 @@ class Parts:
         return plain
 
     def check(self, algorithm: HasParts) -> None:
-        """Refuse what makes no sense together.
+        """Check that these parts can be combined with an algorithm.
 
         Raises:
-            FedscapeError: the algorithm has such a part of its own, or excludes it.
+            FedscapeError: the algorithm has a part of its own in the same place, or excludes the part.
         """
         name = type(algorithm).__name__
         for own in ("ascent", "server_optimizer"):

@@ -1,7 +1,7 @@
-"""The server-optimiser part: what the server makes of the clients' mean change before it takes a step.
+"""The server-optimiser part: how the server turns the clients' mean change into its step.
 
-The mean change ‹d› = ‹w_i − w^t› stands for a negative gradient; ``lr`` is the optimiser's rate η_g.  Where the
-algorithm has a server rate too, that multiplies what comes out of here.  Without this part the change is ‹d› itself:
+The mean change ‹d› = ‹w_i − w^t› takes the place of a negative gradient; ``lr`` is the optimiser's rate η_g.  If the
+algorithm has a server rate too, it multiplies the optimiser's step.  Without this part the step is ‹d› itself:
 averaging.
 """
 
@@ -17,23 +17,35 @@ from landscape.errors import FedscapeError
 
 
 class ServerOptimizer(Protocol):
-    """Replaces the mean change ‹d› by another one, with a state of its own."""
+    """Replaces the mean change ‹d› by a step computed from it and from a state of its own."""
 
     def state(self, w: Tensor) -> dict[str, Tensor]:
-        """The optimiser's state before the first round; ``w`` is the initial model, [d]."""
+        """The initial state of the optimiser; ``w`` is the initial model, [d]."""
         ...
 
     def step(self, delta: Tensor, state: dict[str, Tensor]) -> tuple[Tensor, dict[str, Tensor]]:
-        """The change to make in place of ``delta`` ([d]), and the new state."""
+        """The step to take in place of ``delta`` ([d]), and the new state."""
         ...
 
 
 @dataclass(frozen=True)
 class Momentum:
-    """v ← βv + ‹d›; the change is η_g v (Hsu et al., 2019, FedAvgM).  No damping: a steady ‹d› becomes ‹d›/(1 − β)."""
+    """v ← βv + ‹d›; the change is η_g v (Hsu et al., 2019, FedAvgM).  No damping: a steady ‹d› becomes ‹d›/(1 − β).
+
+    Example:
+        >>> import torch
+        >>> from trainers import Momentum
+        >>> momentum, delta = Momentum(beta=0.5, lr=2.0), torch.tensor([1.0])
+        >>> first, state = momentum.step(delta, momentum.state(torch.zeros(1)))
+        >>> second, state = momentum.step(delta, state)
+        >>> first, second  # 2 · 1, then 2 (0.5 · 1 + 1)
+        (tensor([2.]), tensor([3.]))
+    """
 
     beta: float = 0.9
+    """β, the server's momentum"""
     lr: float = 1.0
+    """the server optimiser's rate; the algorithm's own --server-lr multiplies what comes out of it"""
 
     def __post_init__(self) -> None:
         _require(self.lr > 0, self, "a rate η_g above 0")
@@ -54,12 +66,26 @@ class Adam:
     """m ← β1 m + (1 − β1)‹d›; v ← β2 v + (1 − β2)‹d›²; the change is η_g m/(√v + τ).
 
     Reddi et al., ICLR 2021, Algorithm 2.  m_0 = 0 and v_0 = τ²; neither is corrected for its start.
+
+    Example:
+        >>> import torch
+        >>> from trainers import Adam
+        >>> adam = Adam(beta1=0.5, beta2=0.625, tau=1.0, lr=2.0)
+        >>> change, state = adam.step(torch.tensor([3.0]), adam.state(torch.zeros(1)))
+        >>> state  # 0.5 · 3, and 0.625 · 1 + 0.375 · 9
+        {'m': tensor([1.5000]), 'v': tensor([4.])}
+        >>> change  # 2 · 1.5/(2 + 1)
+        tensor([1.])
     """
 
     beta1: float = 0.9
+    """β1, decay of the first moment"""
     beta2: float = 0.99
+    """β2, decay of the second moment"""
     tau: float = 0.001
+    """τ, the degree of adaptivity"""
     lr: float = 0.1
+    """the server optimiser's rate; the algorithm's own --server-lr multiplies what comes out of it"""
 
     def __post_init__(self) -> None:
         _require(0 <= self.beta1 < 1 and 0 <= self.beta2 < 1, self, "β1 and β2 from 0 to below 1")
@@ -77,11 +103,22 @@ class Adam:
 
 @dataclass(frozen=True)
 class Adagrad:
-    """As Adam, but v ← v + ‹d›² (Reddi et al., ICLR 2021, Algorithm 2)."""
+    """As Adam, but v ← v + ‹d›² (Reddi et al., ICLR 2021, Algorithm 2).
+
+    Example:
+        >>> import torch
+        >>> from trainers import Adagrad
+        >>> adagrad = Adagrad(tau=3.0, lr=2.0)
+        >>> adagrad.step(torch.tensor([4.0]), adagrad.state(torch.zeros(1)))  # v = 9 + 16, the change is 2 · 4/(5 + 3)
+        (tensor([1.]), {'m': tensor([4.]), 'v': tensor([25.])})
+    """
 
     beta1: float = 0.0
+    """β1, decay of the first moment"""
     tau: float = 0.001
+    """τ, the degree of adaptivity"""
     lr: float = 0.1
+    """the server optimiser's rate; the algorithm's own --server-lr multiplies what comes out of it"""
 
     def __post_init__(self) -> None:
         _require(0 <= self.beta1 < 1, self, "β1 from 0 to below 1")
@@ -98,10 +135,18 @@ class Adagrad:
 
 @dataclass(frozen=True)
 class Yogi(Adam):
-    """As Adam, but v ← v − (1 − β2)‹d›² sign(v − ‹d›²) (Reddi et al., ICLR 2021, Algorithm 2)."""
+    """As Adam, but v ← v − (1 − β2)‹d›² sign(v − ‹d›²) (Reddi et al., ICLR 2021, Algorithm 2).
+
+    Example:
+        >>> import torch
+        >>> from trainers import Yogi
+        >>> yogi = Yogi(beta1=0.5, beta2=0.25, tau=1.0, lr=3.0)
+        >>> yogi.step(torch.tensor([2.0]), yogi.state(torch.zeros(1)))  # v = 1 + 0.75 · 4, the change is 3 · 1/(2 + 1)
+        (tensor([1.]), {'m': tensor([1.]), 'v': tensor([4.])})
+    """
 
     def step(self, delta: Tensor, state: dict[str, Tensor]) -> tuple[Tensor, dict[str, Tensor]]:
-        """η_g m/(√v + τ); v cannot become negative: what is taken from it is less than v."""
+        """η_g m/(√v + τ); v cannot become negative: only a number below v is subtracted from it."""
         v, square = state["v"], delta**2
         v = v - (1 - self.beta2) * square * (v - square).sign()
         return _adapted(self, delta, state["m"], v)

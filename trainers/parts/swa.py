@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
 
 import torch
+import tyro
 from torch import Tensor
 
 from landscape.errors import FedscapeError
@@ -12,18 +14,26 @@ from landscape.errors import FedscapeError
 
 @dataclass(frozen=True)
 class SWA:
-    """The mean of server models taken along a cyclic local rate (Caldarola et al., ECCV 2022, Algorithm 1).
+    """The mean of server models captured under a cyclic local rate (Caldarola et al., ECCV 2022, Algorithm 1).
 
     From t > start·T on (t = 0 is the first of T rounds) the local rate falls in each cycle of c rounds, eq. 7:
-    η(t) = (1 − τ) γ1 + τ γ2 with τ = ((t mod c) + 1)/c, γ1 the rate the round would have otherwise.  At the end of
+    η(t) = (1 − τ) γ1 + τ γ2 with τ = ((t mod c) + 1)/c, γ1 the rate of the round without SWA.  At the end of
     each such cycle, τ = 1 and the lowest rate, the new server model is captured: θ_SWA ← (n θ_SWA + θ)/(n + 1), n the
     number of models captured before.  The paper's n = t/c and its capture at mod(t, c) = 0, one round after the
-    lowest rate, are slips.
+    lowest rate, are misprints.
+
+    Example:
+        >>> from trainers import SWA
+        >>> swa = SWA(start=0.5, cycle=2, lr=0.02)
+        >>> [round(swa.rate(number, rounds=8, lr=0.1), 2) for number in range(1, 9)]
+        [0.1, 0.1, 0.1, 0.1, 0.1, 0.02, 0.06, 0.02]
+        >>> [number for number in range(1, 9) if swa.captures(number, rounds=8)]
+        [6, 8]
     """
 
-    start: float = 0.75
+    start: Annotated[float, tyro.conf.arg(metavar="SHARE")] = 0.75
     """share of the rounds before averaging begins"""
-    cycle: int = 10
+    cycle: Annotated[int, tyro.conf.arg(metavar="ROUNDS")] = 10
     """c, rounds of a cycle of the rate"""
     lr: float = 1e-4
     """γ2, the lowest local rate of a cycle"""
@@ -51,7 +61,7 @@ class SWA:
         return number - 1 > round(self.start * rounds, 6)
 
     def check(self, rounds: int) -> None:
-        """Refuse a run in which nothing would be captured.
+        """Check that at least one model of a run is captured.
 
         Raises:
             FedscapeError: no cycle ends between the start of averaging and the last round.
@@ -64,24 +74,34 @@ class SWA:
 
 
 class RunningMean:
-    """The plain mean of the vectors taken in, [d]."""
+    """The plain mean of the vectors added so far, [d].
+
+    Example:
+        >>> import torch
+        >>> from trainers.parts.swa import RunningMean
+        >>> mean = RunningMean()
+        >>> for w in ([1.0, 2.0], [3.0, 6.0]):
+        ...     mean.add(torch.tensor(w))
+        >>> mean.count, mean.value
+        (2, tensor([2., 4.]))
+    """
 
     def __init__(self) -> None:
         self.count = 0
         self.value: Tensor | None = None
 
     def add(self, w: Tensor) -> None:
-        """Take in one more."""
+        """Add one vector."""
         self.count += 1
         self.value = w.clone() if self.value is None else self.value + (w - self.value) / self.count
 
     def export(self) -> dict[str, Tensor | int]:
-        """What :meth:`restore` goes on from."""
+        """The state, for :meth:`restore`."""
         value = torch.zeros(0) if self.value is None else self.value.cpu()
         return {"count": self.count, "value": value}
 
     def restore(self, state: dict[str, Tensor | int], device: torch.device) -> None:
-        """Go on from what :meth:`export` gave."""
+        """Continue from a state of :meth:`export`."""
         self.count, value = int(state["count"]), state["value"]
         assert isinstance(value, Tensor)
         self.value = value.to(device) if self.count else None

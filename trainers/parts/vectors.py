@@ -4,9 +4,17 @@ from __future__ import annotations
 
 from torch import Tensor
 
-_SMALLEST = 1e-12  # the norm of smaller ones is not to be had in float32, where their squares are 0
+_SMALLEST = 1e-12  # in float32 the squares of smaller numbers may be 0, and with them the norm
 
 
 def unit(v: Tensor) -> Tensor:
-    """v/‖v‖ over the last axis, [..., d]; shorter where ‖v‖ is below 1e-12, and zero where v is."""
+    """v/‖v‖ over the last axis, [..., d]; shorter if ‖v‖ is below 1e-12, and zero if v is zero.
+
+    Example:
+        >>> import torch
+        >>> from trainers import unit
+        >>> unit(torch.tensor([[3.0, 4.0], [0.0, 0.0]]))
+        tensor([[0.6000, 0.8000],
+                [0.0000, 0.0000]])
+    """
     return v / v.norm(dim=-1, keepdim=True).clamp_min(_SMALLEST)

@@ -1,13 +1,18 @@
-"""A run from its settings to its directory: training, evaluation, resuming, reports."""
+"""A run from its settings to its directory: training, evaluation, resuming, comparison of recorded runs."""
 
+from trainers.runs.comparison import presented, report
 from trainers.runs.directory import RunDirectory
-from trainers.runs.report import RecordedRun, read_runs
+from trainers.runs.evaluation import Evaluator
+from trainers.runs.records import RecordedRun, read_runs
 from trainers.runs.run import Run, train
 
 __all__ = [
+    "Evaluator",
     "RecordedRun",
     "Run",
     "RunDirectory",
+    "presented",
     "read_runs",
+    "report",
     "train",
 ]

@@ -1,4 +1,4 @@
-"""The run directory: what a run writes, and how it goes on after a kill."""
+"""The run directory: the files that a run writes and resumes from."""
 
 from __future__ import annotations
 
@@ -28,21 +28,34 @@ from trainers.settings import FREE_ON_RESUME, Settings
 class RunDirectory:
     """Files of one run under ``path``.
 
-    ``config.json`` (settings, parts and hyper-parameters), ``metrics.jsonl`` (an object a round), ``partition.npz``
-    (whose the samples are) and, where the test data are split too, ``partition_test.npz``, ``ckpt.pt`` (latest model),
-    ``rounds/NNNNN.pt`` (kept models), ``swa.pt`` (the mean of server models), ``result.json`` (how the run ended; none
-    while it goes on), ``state.pt`` (what resuming needs), ``clients/`` and ``latest/`` (clients' states and models,
-    where they are kept on disk).  Each is written whole or not at all; ``state.pt`` alone decides where a run goes on.
+    ``config.json`` (settings, parts and hyper-parameters), ``metrics.jsonl`` (one object a round),
+    ``partition.npz`` (the samples of each client) and, if the test data are split too, ``partition_test.npz``,
+    ``ckpt.pt`` (latest model), ``rounds/NNNNN.pt`` (kept models), ``swa.pt`` (the mean of server models),
+    ``result.json`` (how the run ended; written at its end), ``state.pt`` (for resuming), ``clients/`` and
+    ``latest/`` (clients' states and models, if they are stored on disk). Each file is written whole or not at all;
+    ``state.pt`` alone decides where a run continues.
+
+    Example:
+        >>> import tempfile
+        >>> from trainers import FedProx, Parts, Settings
+        >>> from trainers.runs import RunDirectory
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     directory = RunDirectory(folder)
+        ...     state = directory.open(FedProx(mu=0.1), Settings(), Parts(), resume=False)
+        ...     directory.append({"round": 1, "train_loss": 2.5})
+        ...     config, metrics = directory.config(), directory.metrics()
+        >>> state, config["algorithm"], metrics
+        (None, {'name': 'fedprox', 'mu': 0.1}, [{'round': 1, 'train_loss': 2.5}])
     """
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
 
     def open(self, algorithm: Algorithm, settings: Settings, parts: Parts, *, resume: bool) -> dict[str, Any] | None:
-        """Prepare the directory; the state to go on from, or ``None`` at the start of a run.
+        """Prepare the directory; return the state to continue from, or ``None`` at the start of a run.
 
         Raises:
-            FedscapeError: it holds a run and ``resume`` is false, or another run; it cannot be written.
+            FedscapeError: it holds a run and ``resume`` is false, it holds another run, or it cannot be written.
         """
         config = {
             "algorithm": {"name": algorithm_name(algorithm), **algorithm.hyper_parameters()},
@@ -55,7 +68,7 @@ class RunDirectory:
                 raise FedscapeError(f"{self.path} already holds a run: give --resume to continue it, or another --out")
             self._compare(json_ready(config))
         for leftover in make_directory(self.path / "rounds").parent.rglob(".*.tmp"):
-            leftover.unlink()  # of a write that a kill cut short
+            leftover.unlink()  # from a write that was interrupted by a kill
         (self.path / "result.json").unlink(missing_ok=True)
         write_json(file, {**config, "versions": versions()})
         state = load_torch(self.path / "state.pt") if resume and (self.path / "state.pt").exists() else None
@@ -65,12 +78,15 @@ class RunDirectory:
     def _compare(self, config: dict[str, Any]) -> None:
         earlier = self.config()
         differing = []
-        # SWA's schedule hangs on the number of rounds.
+        # SWA's schedule depends on the number of rounds.
         free = set(FREE_ON_RESUME) - ({"rounds"} if "swa" in config["parts"] else set())
         for part in ("algorithm", "parts", "settings"):
             old, new = earlier.get(part, {}), config[part]
             if part == "settings":
-                old = {**json_ready(Settings().recorded()), **old}  # an earlier version did what the defaults do
+                old = {
+                    **json_ready(Settings().recorded()),
+                    **old,
+                }  # an earlier version without a setting did what its default does
             for name in sorted(old.keys() | new.keys()):
                 if old.get(name) != new.get(name) and not (part == "settings" and name in free):
                     differing.append(f"{name} was {old.get(name)} and is {new.get(name)}")
@@ -93,7 +109,7 @@ class RunDirectory:
             raise FedscapeError(f"{file} cannot be read: {error}") from error
 
     def metrics(self) -> list[dict[str, Any]]:
-        """The objects of ``metrics.jsonl``; a line that a kill cut short is left out.
+        """The objects of ``metrics.jsonl``, without an incomplete last line.
 
         Raises:
             FedscapeError: a line in the middle is damaged.

@@ -1,4 +1,4 @@
-"""How good a model is: on the test data, and client by client."""
+"""Evaluation of models on the test data, and by client."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ class Evaluator:
     Args:
         module: the model; it is copied.
         dataset: training and test data.
-        partition: which client holds which training sample.
+        partition: the training samples of each client.
         device, dtype: of the arithmetic.
-        test_partition: which client is tested on which test sample; on all of them, reweighted, unless given.
+        test_partition: the test samples of each client; all of them, reweighted, unless given.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class Evaluator:
         )
 
     def on_test(self, w: Tensor, statistics: Tensor) -> dict[str, Any]:
-        """Loss and accuracy on the test data, and mIoU where they are segmented."""
+        """Loss and accuracy on the test data, and mIoU for segmentation."""
         self._of_test.load(statistics)
         result = self._test.evaluate(w)
         scores = {"test_loss": result.loss, "test_accuracy": result.accuracy}
@@ -70,15 +70,15 @@ class Evaluator:
     def by_client(self, w: Tensor, statistics: Tensor) -> dict[str, float]:
         """Mean and standard deviation over the clients of their accuracies.
 
-        On a client's own training data; and on its part of the test data.  Where these are not split, on all of them
-        with the classes weighted by the client's label ratios, which is what a part drawn with those ratios gives on
-        average.
+        The accuracies are those on a client's training data and on its part of the test data.  If the test data are not
+        split, all of them are used, with the classes weighted by the client's label ratios: the expectation for a part
+        drawn with those ratios.
         """
         self._model.load(w)
         self._statistics.load(statistics)
         scores = _moments("client_train_accuracy", _means(self._correct(self._dataset.train), self._clients))
         if self._tested is None and self._dataset.task == "segmentation":
-            return scores  # a client has no label ratios to weight the test data by
+            return scores  # no label ratios to weight the test data by
         right = self._correct(self._dataset.test)
         on_test = _means(right, self._tested) if self._tested is not None else self._reweighted(right)
         return scores | _moments("client_test_accuracy", on_test)
@@ -97,7 +97,7 @@ class Evaluator:
 
     @torch.no_grad()
     def _correct(self, data: Samples) -> Tensor:
-        """1 where a sample is classified right, 0 elsewhere; or the share of its labelled pixels that are, [n]."""
+        """For each sample 1 if it is classified correctly and 0 if not, or the share of its pixels that are, [n]."""
         model, size = self._model, self._size(data)
         found = []
         for inputs, targets in zip(data.inputs.split(size), data.targets.split(size), strict=True):

@@ -1,4 +1,4 @@
-"""A whole run: from settings to checkpoints."""
+"""Training: a whole run, from its settings to its checkpoints."""
 
 from __future__ import annotations
 
@@ -39,13 +39,13 @@ _SAVING_SHARE = 0.05
 
 @dataclass(frozen=True)
 class Run:
-    """What a run came to.
+    """Result of a run.
 
     Attributes:
         path: the run directory; its ``ckpt.pt`` is the last good model, its ``swa.pt`` the averaged one with SWA.
-        status: ``finished``, or ``diverged`` where loss or model stopped being finite.
+        status: ``finished``, or ``diverged`` if the loss or the model was not finite any more.
         metrics: one record a round, as in ``metrics.jsonl``.
-        reason: what was not finite, where it diverged.
+        reason: what was not finite, if the run diverged.
     """
 
     path: Path
@@ -72,16 +72,26 @@ def train(
 
     Args:
         algorithm: e.g. ``FedASAM(rho=0.7)``.
-        settings: what, on what, how long; the defaults are the embedded digits.
-        parts: what to add to the algorithm, e.g. ``Parts(ascent=SAM(0.05), swa=SWA())``.
+        settings: model, data, clients and rounds; the defaults train on the embedded digits.
+        parts: added to the algorithm, e.g. ``Parts(ascent=SAM(0.05), swa=SWA())``.
         out: the run directory.
-        resume: go on from the last state of the run in ``out``; a killed run ends with the parameters of
-            one that was never killed, bit for bit on one CPU.
+        resume: continue from the last state of the run in ``out``; a run that was killed ends with the parameters
+            of one that was not, bit for bit on one CPU.
         progress: show a progress bar on stderr.
 
     Raises:
-        FedscapeError: settings, parts, data or model that do not fit, a directory that cannot be written or that
+        FedscapeError: settings, parts, data and model do not fit together; the directory cannot be written or
             holds another run.
+
+    Example:
+        >>> import tempfile
+        >>> from trainers import SAM, Parts, Scaffold, Settings, train
+        >>> settings = Settings(rounds=2, clients=4, per_round=2, local_steps=1, device="cpu")
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     run = train(Scaffold(), settings, Parts(ascent=SAM(0.05)), out=folder)
+        ...     written = run.checkpoint.exists()
+        >>> run.status, written, [record["round"] for record in run.metrics]
+        ('finished', True, [1, 2])
     """
     settings, parts = settings or Settings(), parts or Parts()
     parts.check(algorithm)
@@ -93,7 +103,7 @@ def train(
 
 
 class _Training:
-    """The parts of one run, wired together."""
+    """The objects of one run: data, model, federation, evaluator and run directory."""
 
     def __init__(self, algorithm: Algorithm, settings: Settings, parts: Parts, directory: RunDirectory) -> None:
         self.algorithm, self.settings, self.parts, self.directory = algorithm, settings, parts, directory
@@ -148,7 +158,7 @@ class _Training:
         return matching_partition(self.partition, labels, others, self.settings.seed)
 
     def _check_man(self, module: torch.nn.Module, dtype: torch.dtype) -> None:
-        """Refuse MAN on a model without activations before the first round, not in it."""
+        """Check that the model has activations for MAN, before the first round."""
         if self.parts.man is not None:
             trial = FlatModule(module, torch.device("cpu"), dtype)
             inputs, _ = self.dataset.train.batch(slice(0, 2), dtype)
@@ -157,7 +167,7 @@ class _Training:
                 penalty()
 
     def run(self, *, resume: bool, progress: bool) -> Run:
-        """Rounds until the last one asked for."""
+        """Run all rounds that are not done yet."""
         settings, federation = self.settings, self.federation
         state = self.directory.open(self.algorithm, settings, self.parts, resume=resume)
         if progress and federation.store.peak_memory:
@@ -195,7 +205,7 @@ class _Training:
                 self.directory.append(record)
                 last = number == settings.rounds
                 keep = settings.save_every > 0 and number % settings.save_every == 0
-                # Saving as often as it costs little: a kill then loses little, and a big state slows nothing.
+                # Save whenever it costs little of the time since: a kill then loses few rounds.
                 if last or keep or cost < _SAVING_SHARE * (time.perf_counter() - last_save):
                     before = time.perf_counter()
                     checkpoint = self.checkpoint(federation.model, record, clients=federation.local_models)
@@ -229,15 +239,15 @@ class _Training:
         return scores
 
     def evaluate(self, w: Tensor, *, clients: bool, averaged: bool = False) -> dict[str, Any]:
-        """Loss and accuracy of a model on the test set; of clients too where they are asked for."""
+        """Loss and accuracy of a model on the test set, and by client if asked for."""
         statistics = self.statistics_of(w, averaged=averaged)
         scores = self.evaluator.on_test(w, statistics)
         return scores | (self.evaluator.by_client(w, statistics) if clients else {})
 
     def statistics_of(self, w: Tensor, *, averaged: bool = False) -> Tensor:
-        """BatchNorm's statistics that go with a model: the server's, or where there are none those of the data.
+        """BatchNorm's statistics for a model: the server's, or computed from the training data where it has none.
 
-        A mean of models has other activations than any of them, so that its statistics are computed anew.
+        For a mean of models they are computed too, because its activations differ from those of each model.
         """
         if averaged or self.settings.batchnorm == "silo":
             return self.evaluator.statistics(w)
@@ -258,7 +268,7 @@ class _Training:
         *,
         averaged: bool = False,
     ) -> Checkpoint:
-        """The model at ``w`` after ``round`` rounds (those done, unless given), with all that says what it is.
+        """The checkpoint of the model ``w`` after ``round`` rounds (those done, unless given).
 
         ``clients`` are the local models that were averaged into it, by client id, [d] each.
         """
@@ -292,7 +302,7 @@ class _Training:
 
 
 def _divergence(federation: Federation, record: dict[str, Any]) -> str | None:
-    """Why the round just done ends the run, if it does."""
+    """Why the last round makes the run diverged, or ``None``."""
     if not math.isfinite(record["train_loss"]):
         return f"the training loss is {record['train_loss']}"
     return None if federation.finite() else "the server's model is no longer finite"

@@ -1,12 +1,15 @@
 """The algorithms written out from the papers' pseudo-code: plain loops, lists of tensors, no shared parts.
 
-Each ``*_round`` takes and returns the server's model as a list of tensors, given which clients were sampled.
+Each ``*_round`` takes and returns the server's model as a list of tensors, given which clients were sampled.  Only the
+order of mini-batches (:func:`batches`) is the trainers' own.
 """
 
 import torch
 from torch import nn
 
+from landscape.compute.randomness import torch_generator
 from tests.trainers.federations import SETTINGS, SIZES, net, partition, samples
+from trainers.federation.batches import batch_indices
 
 EPOCHS = SETTINGS["local_epochs"]
 
@@ -28,6 +31,23 @@ class Clients:
             p.data.copy_(value)
         loss = nn.functional.cross_entropy(self.model(self.x[i]), self.y[i])
         return list(torch.autograd.grad(loss, list(self.model.parameters())))
+
+
+def zeros(w):
+    return [torch.zeros_like(t) for t in w]
+
+
+def add(a, b, scale=1.0):
+    return [x + scale * y for x, y in zip(a, b, strict=True)]
+
+
+def length(a):
+    return torch.sqrt(sum((t**2).sum() for t in a))
+
+
+def batches(i, size, number):
+    """The rows of client ``i``'s mini-batches in a round, in order."""
+    return batch_indices(SIZES[i], size, EPOCHS, torch_generator(SETTINGS["seed"], "batches", number, i))
 
 
 def mean(models, weights):

@@ -283,3 +283,9 @@ def test_a_tiny_gradient_is_no_large_perturbation(part):
         length = (asked[1] - asked[0]).norm().item()
         assert length < 0.5001
         assert length > 0.4999 or exponent > 12
+
+
+@pytest.mark.parametrize("name", list(ALGORITHMS))
+def test_every_algorithm_shows_its_arithmetic_in_an_example(name):
+    """``tests/test_examples.py`` runs them."""
+    assert ">>>" in (ALGORITHMS.get(name).__doc__ or "")

@@ -2,18 +2,17 @@
 
 import pytest
 import torch
-from torch import nn
 
-from landscape import FedscapeError, ParameterSpace, Samples
-from landscape.autograd.flat import FlatModule
+from landscape import FedscapeError
 from landscape.compute.randomness import torch_generator
 from tests.trainers.algorithms import naive
+from tests.trainers.algorithms.naive import zeros
 from tests.trainers.algorithms.test_against_pseudo_code import relative_error
 from tests.trainers.algorithms.test_contract import ROUND
 from tests.trainers.algorithms.test_contract import test_stacked_clients_advance_as_they_would_alone as check_stacked
 from tests.trainers.algorithms.test_identities import after
-from tests.trainers.federations import SETTINGS, SIZES, federation, net, partition, samples
-from trainers import SAM, FedAvg, FedSAM, State
+from tests.trainers.federations import SETTINGS, SIZES, federation
+from trainers import FedAvg, FedSAM, State
 from trainers.algorithms.fedadagrad import FedAdagrad
 from trainers.algorithms.fedadam import FedAdam
 from trainers.algorithms.fedavgm import FedAvgM
@@ -22,17 +21,10 @@ from trainers.algorithms.fedgsam import FedGSAM
 from trainers.algorithms.fedyogi import FedYogi
 from trainers.algorithms.mimelite import MimeLite
 from trainers.algorithms.mofedsam import MoFedSAM
-from trainers.federation.client_store import ClientStore
-from trainers.federation.execution import SequentialExecutor
-from trainers.federation.local import LocalWork, local_step
-from trainers.parts.ascent import GSAM
+from trainers.federation.local import local_step
 
 EPOCHS = SETTINGS["local_epochs"]
 EXACT = 1e-11
-
-
-def zeros(w):
-    return [torch.zeros_like(t) for t in w]
 
 
 def changes_by_sgd(clients, w, sampled, lr):
@@ -360,88 +352,3 @@ def test_traffic(algorithm):
 def test_hyper_parameters_that_make_no_sense_are_refused(bad):
     with pytest.raises(FedscapeError, match="needs"):
         bad()
-
-
-def test_gsam_descends_the_worst_loss_as_sam_does_and_turns_across_it():
-    space = ParameterSpace.of(net())
-    draw = torch.Generator().manual_seed(3)
-    w, slope = torch.randn(2, 5, space.dimension, generator=draw, dtype=torch.float64)
-    field = lambda p: slope * p + p**3  # noqa: E731
-    sam, gsam = SAM(0.5).gradient(w, field, space), GSAM(0.5, 0.3).gradient(w, field, space)
-    torch.testing.assert_close((gsam * sam).sum(-1), (sam * sam).sum(-1), rtol=1e-13, atol=0)
-    turned = ((sam - gsam) / 0.3 * field(w)).sum(-1)  # ⟨g_⊥, g⟩ = ‖g_⊥‖²: the gap's ascent is one of f
-    torch.testing.assert_close(turned, ((sam - gsam) / 0.3).square().sum(-1), rtol=1e-10, atol=0)
-    assert (turned > 1e-3).all()
-
-
-def test_gsam_of_a_zero_gradient_is_no_division_by_zero():
-    space = ParameterSpace.of(net())
-    w = torch.ones(space.dimension, dtype=torch.float64)
-    assert torch.equal(GSAM(0.5, 0.3).gradient(w, torch.zeros_like, space), torch.zeros_like(w))
-
-
-def everything(size=None, **changes):
-    """MimeLite's uploads of all clients after one round, and the initial model."""
-    model = FlatModule(net(), torch.device("cpu"), torch.float64)
-    work = LocalWork(**{"epochs": 2, "batch_size": size, "weight_decay": 0.0, "augment": "none", "seed": 4, **changes})
-    executor = SequentialExecutor(model, samples(), partition(), MimeLite(), work)
-    received = State(w=model.buffer.clone(), momentum=torch.zeros_like(model.buffer))
-    return list(executor.work(range(len(SIZES)), received, ClientStore(dict, torch.device("cpu")), ROUND))
-
-
-@pytest.mark.parametrize("micro_batch", [256, 7, 1])
-@pytest.mark.parametrize("size", [None, 4])
-def test_a_client_prepares_with_the_gradient_over_all_of_its_data(size, micro_batch, monkeypatch):
-    """Whatever the batches and micro-batches; weight decay stays out of it."""
-    monkeypatch.setattr("trainers.federation.local._MICRO_BATCH", micro_batch)
-    clients = naive.Clients()
-    for result in everything(size, weight_decay=0.1):
-        expected = torch.cat([t.reshape(-1) for t in clients.gradient(result.client, clients.start())])
-        torch.testing.assert_close(result.upload["gradient"], expected, rtol=1e-12, atol=1e-14)
-
-
-def test_preparing_leaves_the_draws_of_dropout_and_batches_as_they_were():
-    def result(algorithm):
-        class Net(nn.Module):
-            def __init__(self):
-                super().__init__()
-                self.body, self.drop = nn.Linear(6, 3), nn.Dropout(0.5)
-
-            def forward(self, x):
-                return self.drop(self.body(x))
-
-        torch.manual_seed(0)
-        model = FlatModule(Net().double(), torch.device("cpu"), torch.float64)
-        executor = SequentialExecutor(model, samples(), partition(), algorithm, LocalWork(2, 4, 0.0, "none", 0))
-        received = State(w=model.buffer.clone(), momentum=torch.zeros_like(model.buffer))
-        return next(iter(executor.work([5], received, ClientStore(dict, torch.device("cpu")), ROUND)))
-
-    assert torch.equal(result(MimeLite(0.0)).model, result(FedAvg()).model)
-    first, again = result(MimeLite(0.0)).upload["gradient"], result(MimeLite(0.0)).upload["gradient"]
-    assert torch.equal(first, again)
-
-
-def test_preparing_sees_images_without_augmentation():
-    draw = torch.Generator().manual_seed(1)
-    images = Samples(torch.randn(sum(SIZES), 1, 8, 8, generator=draw), torch.arange(sum(SIZES)) % 3)
-
-    def result(augment):
-        torch.manual_seed(2)
-        module = nn.Sequential(nn.Flatten(), nn.Linear(64, 3))
-        model = FlatModule(module, torch.device("cpu"), torch.float32)
-        seen = []
-
-        class Looking(MimeLite):
-            def prepare(self, client, server, data, round):
-                seen.append(data.input_shape)
-                super().prepare(client, server, data, round)
-
-        executor = SequentialExecutor(model, images, partition(), Looking(), LocalWork(1, None, 0.0, augment, 0))
-        received = State(w=model.buffer.clone(), momentum=torch.zeros_like(model.buffer))
-        found = next(iter(executor.work([3], received, ClientStore(dict, torch.device("cpu")), ROUND)))
-        assert seen == [(1, 8, 8)]
-        return found
-
-    plain, augmented = result("none"), result("flip-crop")
-    assert torch.equal(plain.upload["gradient"], augmented.upload["gradient"])
-    assert not torch.equal(plain.model, augmented.model)

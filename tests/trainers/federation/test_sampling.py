@@ -1,4 +1,4 @@
-"""Which clients take part in a round: statistics of both ways to sample, and what algorithms are told."""
+"""Sampling of clients: statistics of both schemes, and the share of clients that algorithms are given."""
 
 import numpy as np
 import pytest
@@ -51,7 +51,7 @@ def test_exact_sampling_takes_so_many_each_time_and_all_sets_alike():
 
 
 def test_bernoulli_sampling_takes_each_client_on_its_own():
-    """The numbers are binomial, given that there is somebody, and who else is there says nothing of a client."""
+    """The number of clients is binomial, given that it is not 0, and clients are drawn independently."""
     n, q = 8, 0.25
     there, rounds = drawn(n, 2, "bernoulli")
     sizes = there.sum(axis=1)
@@ -62,7 +62,7 @@ def test_bernoulli_sampling_takes_each_client_on_its_own():
     assert stats.chisquare(few[0], few[1] * ROUNDS).pvalue > 1e-3
     share = q / (1 - (1 - q) ** n)
     assert there.mean(axis=0) == pytest.approx(share, abs=4 * (share * (1 - share) / ROUNDS) ** 0.5)
-    # Given somebody: P(i and j) = q²/(1 − (1 − q)ⁿ).
+    # Given at least one client: P(i and j) = q²/(1 − (1 − q)ⁿ).
     together = (there.T @ there)[np.triu_indices(n, 1)] / ROUNDS
     both = q**2 / (1 - (1 - q) ** n)
     assert together.mean() == pytest.approx(both, rel=0.06)

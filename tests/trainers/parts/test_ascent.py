@@ -153,3 +153,21 @@ def test_numbers_that_make_no_sense_are_refused(kind, bad):
     numbers[min(bad, len(numbers) - 1)] = -0.1
     with pytest.raises(FedscapeError, match=rf"{kind.__name__} needs .* of 0 or more"):
         kind(*numbers)
+
+
+def test_gsam_descends_the_worst_loss_as_sam_does_and_turns_across_it():
+    space = ParameterSpace.of(net())
+    draw = torch.Generator().manual_seed(3)
+    w, slope = torch.randn(2, 5, space.dimension, generator=draw, dtype=torch.float64)
+    field = lambda p: slope * p + p**3  # noqa: E731
+    sam, gsam = SAM(0.5).gradient(w, field, space), GSAM(0.5, 0.3).gradient(w, field, space)
+    torch.testing.assert_close((gsam * sam).sum(-1), (sam * sam).sum(-1), rtol=1e-13, atol=0)
+    turned = ((sam - gsam) / 0.3 * field(w)).sum(-1)  # ⟨g_⊥, g⟩ = ‖g_⊥‖²: the gap's ascent is one of f
+    torch.testing.assert_close(turned, ((sam - gsam) / 0.3).square().sum(-1), rtol=1e-10, atol=0)
+    assert (turned > 1e-3).all()
+
+
+def test_gsam_of_a_zero_gradient_is_no_division_by_zero():
+    space = ParameterSpace.of(net())
+    w = torch.ones(space.dimension, dtype=torch.float64)
+    assert torch.equal(GSAM(0.5, 0.3).gradient(w, torch.zeros_like, space), torch.zeros_like(w))

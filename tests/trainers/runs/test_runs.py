@@ -15,7 +15,7 @@ import torch
 import trainers.runs.run
 from landscape import Checkpoint, FedscapeError, Landscape
 from trainers import ALGORITHMS, Centralised, FedAvg, FedSAM, FedSMOO, Settings, train
-from trainers.runs.report import read_runs, report
+from trainers.runs import read_runs, report
 
 SHORT = {"clients": 6, "per_round": 2, "rounds": 6, "save_every": 2, "device": "cpu", "local_epochs": 1}
 

@@ -17,7 +17,7 @@ from trainers import Parts, Scaffold, Settings, train
 from trainers.__main__ import main
 from trainers.algorithms import FedAvg, FedSAM
 from trainers.federation.local import Batch, LocalWork, WholeData
-from trainers.runs.report import read_runs, report
+from trainers.runs import read_runs, report
 
 SHAPES, NETWORK = "tests.trainers.runs.shapes:shapes", "tests.trainers.runs.shapes:network"
 SETTINGS = {

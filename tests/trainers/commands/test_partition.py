@@ -7,9 +7,9 @@ import pytest
 from matplotlib.image import imread
 
 from landscape import load_dataset, make_partition
+from landscape.terminal.command import run
 from trainers import FedAvg, Settings, train
 from trainers.__main__ import main
-from trainers.runs.partition_plots import plot_partitions
 
 LABELS = load_dataset("digits").train.targets.numpy()
 
@@ -33,10 +33,10 @@ def test_statistics_are_printed_and_written(tmp_path, capsys):
 
 
 def test_is_the_partition_that_a_run_has(tmp_path):
-    run = train(FedAvg(), Settings(partition="pathological:3", rounds=0, seed=5), out=tmp_path / "run")
+    trained = train(FedAvg(), Settings(partition="pathological:3", rounds=0, seed=5), out=tmp_path / "run")
     main(["partition", "--partition", "pathological:3", "--seed", "5", "--json", str(tmp_path / "p.json")])
     sizes = json.loads((tmp_path / "p.json").read_text())["partitions"][0]["sizes"]
-    with np.load(run.path / "partition.npz") as stored:
+    with np.load(trained.path / "partition.npz") as stored:
         assert [len(stored[name]) for name in sorted(stored.files)] == sizes
 
 
@@ -45,27 +45,6 @@ def test_a_picture_is_drawn(tmp_path):
     height, width, _ = imread(tmp_path / "partition.png").shape
     assert height > 500
     assert width > 1000
-
-
-def test_the_pictures_show_the_counts():
-    available = np.bincount(LABELS)
-    specs = ["dirichlet:0.1", "dirichlet:0.1+replacement"]
-    counts = [make_partition(spec, LABELS, 20, 0).label_counts(LABELS, 10) for spec in specs]
-    figure = plot_partitions(specs, counts, available)
-    rows = [row.axes for row in figure.subfigs]
-    for axes, numbers in zip(rows, counts, strict=True):
-        heat, totals, sizes, classes = axes[:4]
-        assert np.array_equal(heat.images[0].get_array(), numbers.T)
-        assert [bar.get_height() for bar in totals.patches[:10]] == numbers.sum(axis=0).tolist()
-        assert sum(bar.get_height() for bar in sizes.patches) == sum(bar.get_height() for bar in classes.patches) == 20
-        assert all(ax.get_xlabel() and ax.get_ylabel() and ax.get_title() for ax in (heat, totals, sizes, classes))
-    assert rows[0][1].get_ylim() == rows[1][1].get_ylim(), "with and without replacement are compared"
-
-
-def test_sizes_are_drawn_where_there_are_no_classes():
-    figure = plot_partitions(["natural"], [np.array([[3], [5], [400]])], np.empty(0))
-    (axes,) = figure.subfigs[0].axes
-    assert sum(bar.get_height() for bar in axes.patches) == 3
 
 
 @pytest.mark.parametrize(
@@ -80,8 +59,6 @@ def test_sizes_are_drawn_where_there_are_no_classes():
     ],
 )
 def test_a_bad_request_is_one_sentence_and_exit_2(arguments, reason, capsys, monkeypatch):
-    from landscape.terminal.command import run
-
     assert run(lambda: main(["partition", *arguments])) == 2
     error = capsys.readouterr().err
     assert reason in error

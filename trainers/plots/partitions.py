@@ -11,16 +11,16 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 _EDGE = 40
-"""Up to so many bars have edges: beyond, edges would hide them."""
+"""Most bars that are drawn with dark edges: the edges of more bars would hide them."""
 
 
 def plot_partitions(titles: Sequence[str], counts: Sequence[np.ndarray], available: np.ndarray) -> Figure:
-    """A row a partition: heat map, samples per class, sizes of clients, classes per client.
+    """One row for each partition: heat map, samples per class, sizes of clients, classes per client.
 
     Args:
-        titles: what each partition is.
-        counts: samples per client and class, [clients, classes] each; no columns where there are no classes.
-        available: samples of each class in the data, [classes]; empty where there are no classes.
+        titles: of the rows.
+        counts: samples per client and class, [clients, classes] each; [clients, 1] if there are no classes.
+        available: samples of each class in the data, [classes]; empty if there are no classes.
     """
     labelled = bool(len(available))
     figure = Figure(figsize=(16 if labelled else 5, 0.6 + 3.6 * len(counts)), layout="constrained")
@@ -37,7 +37,7 @@ def plot_partitions(titles: Sequence[str], counts: Sequence[np.ndarray], availab
         draw_class_totals(axes[1], numbers, available)
         draw_sizes(axes[2], numbers)
         draw_held_classes(axes[3], numbers)
-    # The same scale for all: what replacement does to the classes is told by comparison (Figures 2 and 6).
+    # The same scale in all rows, to compare class totals with and without replacement (Figures 2 and 6).
     top = max((axes[1].get_ylim()[1] for axes in drawn), default=1)
     for axes in drawn:
         axes[1].set_ylim(0, top)
@@ -46,7 +46,7 @@ def plot_partitions(titles: Sequence[str], counts: Sequence[np.ndarray], availab
 
 def draw_heat_map(ax: Axes, counts: np.ndarray) -> None:
     """Samples of each class (row) that each client (column) has: Figure 5."""
-    # The root keeps a few samples apart from none.
+    # The square root shows the difference between few samples and none.
     scale = PowerNorm(0.5, vmin=0, vmax=max(1, counts.max()))
     image = ax.imshow(counts.T, norm=scale, cmap="Greys", aspect="auto", interpolation="nearest", origin="lower")
     figure = ax.figure
@@ -70,19 +70,19 @@ def draw_class_totals(ax: Axes, counts: np.ndarray, available: np.ndarray) -> No
 
 
 def draw_sizes(ax: Axes, counts: np.ndarray) -> None:
-    """How many clients have how many samples."""
+    """Histogram of the clients' numbers of samples."""
     _histogram(ax, counts.sum(axis=1))
     ax.set(xlabel="samples of a client", title="Sizes")
 
 
 def draw_held_classes(ax: Axes, counts: np.ndarray) -> None:
-    """How many clients have how many classes."""
+    """Histogram of the clients' numbers of classes."""
     _histogram(ax, (counts > 0).sum(axis=1))
     ax.set(xlabel="classes of a client", title="Classes")
 
 
 def _histogram(ax: Axes, values: np.ndarray) -> None:
-    """Bars of whole numbers: one a value where there are few, else of equal width."""
+    """Histogram of whole numbers: one bar for each value if there are few values, else bars of equal width."""
     low, high = int(values.min()), int(values.max())
     width = -(-(high - low + 1) // 20)
     edges = np.arange(low, high + width + 1, width) - 0.5

@@ -1,4 +1,4 @@
-"""What there is: ``python -m trainers list``."""
+"""The command ``python -m trainers list``: what each algorithm keeps, sends and combines with."""
 
 from __future__ import annotations
 
@@ -35,14 +35,15 @@ _CLIENTS, _FEATURES, _CLASSES = 2, 3, 2
 
 @dataclass(frozen=True)
 class Entry:
-    """What an algorithm keeps, exchanges and combines with.
+    """The state and the traffic of an algorithm, and the parts that it can be combined with.
 
     Attributes:
-        name: as on the command line.
-        paper: what it follows.
-        client: names of the tensors a client keeps; server: of those the server keeps beside the model.
-        down, up: what a sampled client receives and sends, in model sizes.
-        parts: names of the parts it combines with.
+        name: of the algorithm, as on the command line.
+        paper: the paper it follows.
+        client: names of the tensors that a client keeps.
+        server: names of those that the server keeps in addition to the model.
+        down, up: what a sampled client receives and sends in a round, in model sizes.
+        parts: names of the parts that it can be combined with.
     """
 
     name: str
@@ -55,7 +56,15 @@ class Entry:
 
 
 def entry(name: str, algorithm: Algorithm) -> Entry:
-    """What one round of the algorithm with two tiny clients shows."""
+    """The entry of an algorithm, from one round with two clients on tiny data.
+
+    Example:
+        >>> from trainers import Scaffold
+        >>> from trainers.commands.listing import entry
+        >>> scaffold = entry("scaffold", Scaffold())
+        >>> scaffold.client, scaffold.server, scaffold.down, scaffold.up
+        (('c',), ('c',), 2.0, 2.0)
+    """
     federation = _tiny(algorithm)
     record = federation.step()
     models = _CLIENTS * federation.server.w.nbytes
@@ -115,7 +124,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Print the table."""
     given = sys.argv[1:] if arguments is None else arguments
     parse(lambda: tyro.cli(Command, prog=PROGRAM, args=given), PROGRAM)
-    # A terminal's width where there is one: what is piped on is not cut to 80 columns.
+    # The terminal's width; a fixed one if the output is not a terminal, where the default would be 80 columns.
     console = Console(width=None if sys.stdout.isatty() else 160)
     console.print(table([entry(name, kind()) for name, kind in ALGORITHMS.items()]))
     return 0

@@ -5,7 +5,7 @@ import pytest
 from landscape.terminal.command import run
 from tests.trainers.algorithms.test_contract import TRAFFIC
 from trainers import ALGORITHMS, FedLESAM, Parts
-from trainers.runs.listing import entry, main
+from trainers.commands.listing import entry, main
 
 PARTS = {"ascent", "man", "swa", "mixup", "cutout", "server-optimizer"}
 

@@ -1,48 +1,12 @@
 """The comparison table against numbers worked out by hand."""
 
-import csv
-import json
-
 import pytest
 
 from landscape import FedscapeError
-from landscape.terminal.command import run
-from landscape.terminal.table import Table
+from tests.trainers.runs.recorded import record, row, write
 from trainers import FedAvg, Settings, train
-from trainers.runs.report import main, presented, read_runs, report
-
-ACCURACIES = {2: 0.5, 4: 0.8, 6: 0.9, 8: 0.85, 10: 0.75}
-
-
-def record(round: int, **changes):
-    """A round of two clients: each receives 2 MB and sends 1 MB."""
-    plain = {
-        "round": round, "train_loss": 1 / round, "clients": [0, 3], "drift": 0.1 * round, "bytes_down": 4_000_000,
-        "bytes_up": 2_000_000, "seconds": 5.0 + round % 2, "seconds_local": 3.0 + round % 2,
-        "seconds_aggregation": 0.5, "seconds_evaluation": 1.5,
-    }  # fmt: skip
-    if round in ACCURACIES:
-        plain |= {"test_loss": 0.3 + round / 100, "test_accuracy": ACCURACIES[round]}
-    return plain | changes
-
-
-def write(path, records=None, *, name="scaffold", parts=None, result="finished", **settings):
-    path.mkdir(parents=True)
-    config = {"algorithm": {"name": name, "server_lr": 1.0}, "settings": {"rounds": 10, "seed": 0, **settings}}
-    if parts is not None:
-        config["parts"] = parts
-    (path / "config.json").write_text(json.dumps(config))
-    records = [record(number) for number in range(1, 11)] if records is None else records
-    (path / "metrics.jsonl").write_text("".join(json.dumps(r) + "\n" for r in records))
-    if isinstance(result, str):
-        result = {"status": result, "round": len(records), "reason": None}
-    if result:
-        (path / "result.json").write_text(json.dumps(result))
-    return path
-
-
-def row(table: Table, number: int = 0):
-    return dict(zip(table.columns, table.rows[number], strict=True))
+from trainers.runs.comparison import presented, report
+from trainers.runs.records import read_runs
 
 
 def test_every_column_of_a_run_worked_out_by_hand(tmp_path):
@@ -165,106 +129,6 @@ def test_runs_of_one_name_are_told_apart_by_their_paths(tmp_path):
     paths = [write(tmp_path / folder / "fedavg") for folder in ("x", "y")]
     assert [row[0] for row in report(read_runs(paths)).rows] == [str(path) for path in paths]
     assert [row[0] for row in report(read_runs(paths[:1])).rows] == ["fedavg"]
-
-
-def test_the_command_prints_and_writes(tmp_path, capsys):
-    a, b = write(tmp_path / "a_1"), write(tmp_path / "b&c", name="fedavg")
-    out = {kind: tmp_path / f"table.{kind}" for kind in ("csv", "json", "latex")}
-    words = [str(a), str(b), "--targets", "0.8", "0.95", *(w for k, f in out.items() for w in (f"--{k}", str(f)))]
-    assert main(words) == 0
-    lines = capsys.readouterr().out.splitlines()
-    assert lines[0].split()[:4] == ["run", "algorithm", "status", "rounds"]
-    assert "rounds to 80 %" in lines[0]
-    assert lines[2].split()[:7] == ["a_1", "scaffold", "finished", "10", "75", "90", "0.4"]
-    assert lines[-3:] == [f"table: {out[kind]}" for kind in out]
-    with out["csv"].open() as file:
-        found = list(csv.DictReader(file))
-    assert [r["run"] for r in found] == ["a_1", "b&c"]
-    assert (found[0]["rounds"], found[0]["rounds to 95 %"], float(found[0]["GB"])) == ("10", ">10", 0.06)
-    assert json.loads(out["json"].read_text())["runs"][1]["rounds to 80 %"] == 4
-    latex = out["latex"].read_text()
-    assert r"a\_1 & scaffold & finished & 10 & 75 & 90" in latex
-    assert r"b\&c" in latex
-    assert r"rounds to 80 \%" in latex
-    assert "$>$10" in latex
-    body = latex.splitlines()
-    assert body[0].startswith(r"\begin{tabular}{lr")
-    assert (body[1], body[3], body[-2], body[-1]) == (r"\toprule", r"\midrule", r"\bottomrule", r"\end{tabular}")
-    assert len({line.replace(r"\&", "").count("&") for line in body[2:3] + body[4:-2]}) == 1
-
-
-def test_latex_escapes_what_latex_reads_as_its_own():
-    text = Table(("a\\b", "50 % ± 1"), (("~x^2_{i}", "#1 & $5 < 7"),)).latex()
-    assert r"a\textbackslash{}b & 50 \% $\pm$ 1 \\" in text
-    assert r"\textasciitilde{}x\textasciicircum{}2\_\{i\} & \#1 \& \$5 $<$ 7 \\" in text
-
-
-def damage(path, file, text):
-    (path / file).write_bytes(text)
-    return path
-
-
-BAD = {
-    "no such folder": (lambda p: p / "nowhere", "there is no run directory"),
-    "no run": (lambda p: p, "is no run directory: it holds no config.json"),
-    "a file": (lambda p: write(p / "r") / "config.json", "is no run directory"),
-    "config cut": (lambda p: damage(write(p / "r"), "config.json", b'{"algo'), "config.json is damaged"),
-    "config list": (lambda p: damage(write(p / "r"), "config.json", b"[]"), "config.json is damaged: it holds no obj"),
-    "config empty": (lambda p: damage(write(p / "r"), "config.json", b"{}"), "config.json is damaged: it has no algo"),
-    "config nameless": (
-        lambda p: damage(write(p / "r"), "config.json", b'{"algorithm": {}, "settings": {}}'),
-        "it does not say which algorithm",
-    ),
-    "result": (lambda p: damage(write(p / "r"), "result.json", b"3"), "result.json is damaged"),
-    "binary": (lambda p: damage(write(p / "r"), "metrics.jsonl", b"\xff\xfe\n{}"), "metrics.jsonl is damaged: it is"),
-    "middle": (
-        lambda p: damage(write(p / "r"), "metrics.jsonl", b'{"round": 1}\n{"ro\n{"round": 3}\n'),
-        "metrics.jsonl is damaged at line 2",
-    ),
-    "no round": (lambda p: damage(write(p / "r"), "metrics.jsonl", b"{}\n"), "it is no object with a round"),
-    "order": (
-        lambda p: damage(write(p / "r"), "metrics.jsonl", b'{"round": 2}\n{"round": 2}\n'),
-        "round 2 comes after round 2",
-    ),
-    "word": (
-        lambda p: damage(write(p / "r"), "metrics.jsonl", b'{"round": 2, "test_accuracy": "high"}\n'),
-        "test_accuracy is no number",
-    ),
-}
-
-
-@pytest.mark.parametrize("case", BAD)
-def test_bad_input_is_one_sentence_and_exit_code_two(case, tmp_path, capsys):
-    make, sentence = BAD[case]
-    path = make(tmp_path)
-    assert run(lambda: main([str(path)])) == 2
-    error = capsys.readouterr().err
-    assert error.startswith("error: ")
-    assert sentence in error
-    assert error.count("\n") == 1
-
-
-@pytest.mark.parametrize(
-    ("words", "sentence"),
-    [
-        ([], "give at least one run directory (see python -m trainers report --help)"),
-        (["{run}", "--targets", "80"], "the target 80.0 is no accuracy: give a share above 0 and up to 1"),
-        (["{run}", "--csv", "{run}"], "cannot write"),
-    ],
-)
-def test_bad_options_are_one_sentence_and_exit_code_two(words, sentence, tmp_path, capsys):
-    write(tmp_path / "r")
-    assert run(lambda: main([word.format(run=tmp_path / "r") for word in words])) == 2
-    error = capsys.readouterr().err
-    assert sentence in error
-    assert error.count("\n") == 1
-
-
-def test_a_last_line_cut_short_by_a_kill_is_left_out(tmp_path):
-    path = write(tmp_path / "r", [record(1), record(2)], result=None)
-    with (path / "metrics.jsonl").open("a") as file:
-        file.write('{"round": 3, "train_lo')
-    assert row(report(read_runs([path])))["status"] == "unfinished, 2 of 10"
 
 
 def test_no_runs_are_refused():

@@ -1,4 +1,4 @@
-"""What a partition does to the data: ``python -m trainers partition``."""
+"""The command ``python -m trainers partition``: show how a data set is divided over clients."""
 
 from __future__ import annotations
 
@@ -17,7 +17,6 @@ from landscape.partitions.statistics import PartitionStatistics, partition_stati
 from landscape.storage.files import write_json
 from landscape.terminal.command import parse
 from landscape.terminal.table import Table
-from trainers.runs.report import Cell
 from trainers.settings import optional
 
 PROGRAM = "python -m trainers partition"
@@ -50,13 +49,13 @@ class Command:
 
 
 def statistics_table(measured: Sequence[tuple[str, PartitionStatistics]]) -> Table:
-    """A row a partition."""
+    """A table with one row for each partition."""
     columns = (
         "partition", "clients", "size", "min", "max", "deviation", "classes", "fewest", "most",
         "distance", "farthest", "class totals ±", "used",
     )  # fmt: skip
 
-    def row(name: str, s: PartitionStatistics) -> tuple[Cell, ...]:
+    def row(name: str, s: PartitionStatistics) -> tuple[str | float | None, ...]:
         return (
             name, s.clients, s.size_mean, s.size_min, s.size_max, s.size_variation, s.classes_mean, s.classes_min,
             s.classes_max, s.distance_mean, s.distance_max, s.class_deviation, s.used / s.samples,
@@ -66,7 +65,7 @@ def statistics_table(measured: Sequence[tuple[str, PartitionStatistics]]) -> Tab
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Parse, divide, print, write."""
+    """Divide the data, print the statistics, and write them and a picture if asked for."""
     given = sys.argv[1:] if arguments is None else arguments
     command = parse(lambda: tyro.cli(Command, prog=PROGRAM, args=given), PROGRAM)
     dataset = load_dataset(command.data, command.data_dir or None)
@@ -93,7 +92,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _draw(out: Path, data: str, partitions: dict[str, Partition], targets: np.ndarray, classes: int) -> None:
     from landscape.storage.pictures import save_figure
-    from trainers.runs.partition_plots import plot_partitions
+    from trainers.plots.partitions import plot_partitions
 
     labelled = is_labels(targets)
     counts = [p.label_counts(targets, classes) if labelled else p.sizes[:, None] for p in partitions.values()]

@@ -1,0 +1,1 @@
+"""The commands beside training: ``list``, ``partition`` and ``report``; each module has a ``main``."""

@@ -1,0 +1,64 @@
+"""The command ``python -m trainers report runs/*``: compare runs."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+
+from landscape.errors import FedscapeError
+from landscape.storage.files import write_json, write_text
+from landscape.terminal.command import parse
+from trainers.runs.comparison import presented, report
+from trainers.runs.records import read_runs
+from trainers.settings import optional
+
+PROGRAM = "python -m trainers report"
+
+
+@dataclass(frozen=True)
+class Command:
+    """Compare runs: accuracy, rounds and traffic to targets, drift, traffic and time.
+
+    accuracy: of the last evaluated round; best: of all evaluated rounds; last tenth: mean over the evaluated rounds
+    among the last tenth; drift: (1/n) Σ ‖w_i − w‖² of the last round; MB: per sampled client and round; GB: all
+    traffic, both ways; seconds: mean over the rounds; client: mean ± deviation over the clients.
+    """
+
+    runs: Annotated[tyro.conf.Positional[tuple[Path, ...]], tyro.conf.arg(metavar="RUN [RUN ...]")]
+    """run directories"""
+    targets: Annotated[tuple[float, ...], optional("SHARE [SHARE ...]", "none")] = ()
+    """test accuracies, as shares: the first round that reaches each, and the traffic until then"""
+    group: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
+    """one row for the runs that differ by their seed only: mean ± deviation over those that did not diverge"""
+    csv: Annotated[Path | None, optional("FILE", "none")] = None
+    """write all columns there, with all digits"""
+    json: Annotated[Path | None, optional("FILE", "none")] = None
+    """write all columns there, an object a row"""
+    latex: Annotated[Path | None, optional("FILE", "none")] = None
+    """write the printed table there, for LaTeX with booktabs"""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Read the runs, print the table, and write it to files if asked for."""
+    given = sys.argv[1:] if arguments is None else arguments
+    command = parse(lambda: tyro.cli(Command, prog=PROGRAM, args=given), PROGRAM)
+    if not command.runs:
+        raise FedscapeError(f"give at least one run directory (see {PROGRAM} --help)")
+    table = report(read_runs(command.runs), command.targets, group=command.group)
+    shown = presented(table)
+    print(shown)
+    if command.csv is not None:
+        write_text(command.csv, table.csv())
+    if command.json is not None:
+        write_json(command.json, {"runs": [dict(zip(table.columns, row, strict=True)) for row in table.rows]})
+    if command.latex is not None:
+        write_text(command.latex, shown.latex())
+    for file in (command.csv, command.json, command.latex):
+        if file is not None:
+            print(f"table: {file}")
+    return 0
