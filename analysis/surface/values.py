@@ -14,7 +14,8 @@ import numpy as np
 from analysis.surface.barrier import Barrier, barrier
 from analysis.surface.directions import FILTER
 from analysis.surface.marked_points import Mark
-from analysis.surface.store import Provenance, SurfaceStore
+from analysis.surface.provenance import Provenance
+from analysis.surface.store import SurfaceStore
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
