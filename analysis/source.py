@@ -1,4 +1,4 @@
-"""Which function is measured: the options that every measuring command shares."""
+"""Options that every measuring command shares: which model, which data, which device."""
 
 from __future__ import annotations
 

@@ -156,7 +156,7 @@ def _keys(
     levels: Sequence[int],
     arithmetic: list[Any],
 ) -> np.ndarray:
-    """What each measurement is of, [k, c, s]: a digest of the checkpoint, one of images and arithmetic, the severity.
+    """The keys of the measurements, [k, c, s]: digests of the checkpoint and of images and arithmetic, the severity.
 
     Raises:
         FedscapeError: a file of published images is missing.
@@ -183,7 +183,7 @@ def _key(content: list[Any]) -> str:
 
 
 class _Measured:
-    """Losses and accuracies by what they are of; a line of the file each, where there is one."""
+    """Losses and accuracies by key; each is a line of the file, where there is one."""
 
     def __init__(self, file: str | Path | None) -> None:
         self.file = None if file is None else Path(file)
@@ -204,7 +204,7 @@ class _Measured:
         keys: np.ndarray,
         progress: bool,
     ) -> None:
-        """Measure what is missing of ``keys`` [k, c, s] of the landscapes, image set by image set of the plan."""
+        """Measure those of ``keys`` [k, c, s] that are missing; ``plan`` has the c · s corruptions and severities."""
         done = sum(key in self.values for key in keys.flat)
         with Progress("corruptions", keys.size, done=done, unit="evaluations", enabled=progress) as bar:
             for (name, level), here in zip(plan, keys.reshape(len(landscapes), -1).T, strict=True):

@@ -55,17 +55,17 @@ class Command:
 
     @property
     def stores(self) -> list[Path]:
-        """The file of each plane."""
+        """The HDF5 file of each plane."""
         return self._numbered(self.output.out or Path(self.checkpoints[0].partition("@")[0]).parent / "surface.h5")
 
     @property
     def vtks(self) -> list[Path]:
-        """ParaView's file of each plane, where one is wanted."""
+        """The ParaView file of each plane, where it is asked for."""
         return [] if self.output.vtk is None else self._numbered(self.output.vtk)
 
     @property
     def vtk_models(self) -> list[Path]:
-        """Beside each, that of the models in the plane."""
+        """Beside each of them, the file of the models in the plane."""
         return [file.with_name(f"{file.stem}-models.vtk") for file in self.vtks]
 
     def _numbered(self, file: Path) -> list[Path]:
@@ -73,7 +73,7 @@ class Command:
         return [file] if count == 1 else [file.with_name(f"{file.stem}-{k + 1}{file.suffix}") for k in range(count)]
 
     def check(self) -> None:
-        """Refuse before the work what cannot be written after it.
+        """Refuse, before anything is measured, what could not be written afterwards.
 
         Raises:
             FedscapeError: no checkpoint, a picture that these planes cannot have, not as many labels as planes, a file

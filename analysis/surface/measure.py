@@ -1,4 +1,4 @@
-"""Measuring a surface: the plane, the points that are needed, the file that keeps them."""
+"""Measure a surface in one call: choose the plane, measure the points that are needed, keep them in a file."""
 
 from __future__ import annotations
 
@@ -226,7 +226,7 @@ def _provenance(what: Subject, through: list[Model], plane: Plane, points: Point
 
 
 def _notes(what: Subject, plane: Plane, points: Points, processes: int) -> dict[str, Any]:
-    """What else is worth keeping: the machine, the micro-batches, and the plane as pictures need it."""
+    """Further facts for the file: the machine, the micro-batches, and the plane as pictures need it."""
     tested = {"test samples": len(what.landscapes["test"].data)} if len(what.landscapes) > 1 else {}
     return {
         "device": str(what.landscape.device),
@@ -249,7 +249,7 @@ def _notes(what: Subject, plane: Plane, points: Points, processes: int) -> dict[
 
 @contextmanager
 def _writing(values: SurfaceStore, device: torch.device, resume: bool) -> Iterator[None]:
-    """Inside, this process alone writes the file, and holds what the file held; of several ranks the first writes.
+    """Inside, ``values`` has what the file had, and only this process writes the file; of several ranks, the first.
 
     Raises:
         FedscapeError: another process is writing the file, or it cannot be resumed or replaced.
@@ -267,7 +267,7 @@ def _writing(values: SurfaceStore, device: torch.device, resume: bool) -> Iterat
 
 
 def _choose_batch_sizes(points: Points, store: SurfaceStore, what: Subject, asked: Request, processes: int) -> None:
-    """Take the sizes of the session before; else those given, by the samples' shape, or the fastest found."""
+    """Take the sizes of an earlier session; else those given, those by the samples' shape, or the fastest found."""
     wanted = asked.source.batch_size
     if store.done.any():
         points.batch_sizes = store.notes["batch_size"]  # so that the values are those of one session
@@ -281,8 +281,8 @@ def _choose_batch_sizes(points: Points, store: SurfaceStore, what: Subject, aske
 def _measure(
     points: Points, store: SurfaceStore, tolerance: float, marks: Sequence[Mark], processes: int, progress: bool
 ) -> None:
-    """Measure what is needed and not done: all points for a tolerance of 0, row by row, else the models' own first."""
-    store.save()  # a place that cannot be written is told before the work, not after
+    """Measure the missing points: for a tolerance of 0 all, row by row; else the models, then what is needed."""
+    store.save()  # fails now, not after the work, where the file cannot be written
     with apart():
         points.keep()
     done = int(store.done.sum())

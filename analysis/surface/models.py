@@ -25,8 +25,8 @@ class Model:
     """A model of a checkpoint: the global one, or the local one of a client.
 
     Attributes:
-        checkpoint: where it is from.
-        client: whose local model it is.
+        checkpoint: the checkpoint that holds it.
+        client: the client whose local model it is; ``None``: the global model.
     """
 
     checkpoint: Checkpoint
@@ -40,7 +40,7 @@ class Model:
         data: str | None = None,
         data_dir: str | Path | None = None,
     ) -> Model:
-        """A checkpoint's model; of ``FILE@ID`` the local model of that client (training with ``--save-clients``).
+        """Open a checkpoint; with ``FILE@ID`` the local model of that client in it (training with ``--save-clients``).
 
         Raises:
             FedscapeError: the file cannot be opened, or holds no such client's model.
@@ -55,7 +55,7 @@ class Model:
         return cls(checkpoint, int(client))
 
     def weights(self, landscape: Landscape) -> Tensor:
-        """Its point in a landscape's coordinates, [d].
+        """Its parameters as a point in a landscape's coordinates, [d].
 
         Raises:
             FedscapeError: the landscape is of another network.
@@ -75,12 +75,12 @@ class Model:
         return BatchStatistics(self.checkpoint.build_model(model)).read()
 
     def digest(self) -> str:
-        """Equal for equal models."""
+        """A digest that equal models have in common."""
         own = self.checkpoint.digest()
         return own if self.client is None else tensor_digest(self.checkpoint.clients[self.client])
 
     def names(self) -> dict[str, Any]:
-        """What :class:`analysis.surface.provenance.Provenance` calls it, its data and its training."""
+        """Its fields of :class:`analysis.surface.provenance.Provenance`: the model, its data and its training."""
         checkpoint = self.checkpoint
         algorithm = "a model" if checkpoint.foreign else printable(checkpoint.algorithm.get("name"))
         return {
@@ -93,7 +93,7 @@ class Model:
 
 
 def labels_of(models: Sequence[Model]) -> list[str]:
-    """The shortest names that tell them apart: algorithm or client, then round or folder, then number."""
+    """The shortest names that differ: algorithm or client, else with the round, the folder or a number."""
     names = [m.checkpoint.label if m.client is None else f"client {m.client}" for m in models]
     places = [m.checkpoint.path.parent.name if m.checkpoint.path else "" for m in models]
     rounds = [f"{name}, round {m.checkpoint.round}" for name, m in zip(names, models, strict=True)]
@@ -123,7 +123,7 @@ def rounds_of(model: Model) -> list[Model]:
 
 @dataclass(frozen=True)
 class Subject:
-    """What a surface is of.
+    """The landscapes that a surface is measured on, and the models it goes through.
 
     Attributes:
         landscapes: by split; the first is that of the split measured on.
@@ -191,7 +191,7 @@ class Subject:
 
     @property
     def landscape(self) -> Landscape:
-        """That of the split measured on, around the first model."""
+        """The landscape of the split measured on, around the first model."""
         return next(iter(self.landscapes.values()))
 
     def models_of(self, plane: object) -> list[Model]:

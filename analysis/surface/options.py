@@ -1,4 +1,4 @@
-"""What a measurement of a surface can be asked: the groups of options that its function and its command share."""
+"""The options of measuring a surface, in groups that the function and the command share."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class Grid:
 
 @dataclass(frozen=True)
 class Quantities:
-    """What is measured at each point, beside the loss and the accuracy."""
+    """What is added to the loss, and what is measured at each point beside the loss and the accuracy."""
 
     test: bool = False
     """measure the test data too, in the same pass, and draw them beside the training data"""
@@ -116,7 +116,7 @@ class Effort:
 
 @dataclass(frozen=True)
 class Output:
-    """What is written and drawn: of the command alone."""
+    """What the command writes and draws."""
 
     out: Annotated[Path | None, option("FILE", "surface.h5 beside the checkpoint")] = None
     """HDF5 file of the values; of several planes FILE-1, FILE-2, ..."""
@@ -181,7 +181,7 @@ class Output:
 
 @dataclass(frozen=True)
 class Request:
-    """Everything that one measurement is asked: where the data are, at which points, what, how precisely."""
+    """All options of one measurement: which data, which points, which quantities, how precisely."""
 
     source: SurfaceSource
     grid: Grid

@@ -1,4 +1,4 @@
-"""The plane that is asked for by name; its directions are read from a file, or kept in one."""
+"""The plane that the options ask for; its directions are read from a file, or kept in one."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from landscape.compute.distributed import rank_and_world
 from landscape.terminal.progress import Progress
 
 _MODELS = {"random": (1,), "hessian": (1,), "three": (3,), "line": (1, 2), "pca": ()}
-"""How many models the planes go through; any number where none is named."""
+"""How many models each plane goes through; empty: any number."""
 
 
 def plane_of(

@@ -1,4 +1,4 @@
-"""What a surface is of: the fields by which a stored surface is recognised."""
+"""Provenance of a surface: the fields by which a stored surface is recognised."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields
 
 @dataclass(frozen=True)
 class Provenance:
-    """What a surface is of: surfaces with the same provenance are the same function on the same grid.
+    """Which function was measured, on which grid: surfaces with equal provenance are the same surface.
 
     Attributes:
         model, data, algorithm: names; ``round`` of training (``None``: unknown).
@@ -18,10 +18,10 @@ class Provenance:
         loss, dtype: the loss function, and the type it was computed in.
         kind: of the plane (:class:`analysis.surface.planes.Plane`).
         others: digests of the other models that the plane goes through, in order.
-        regulariser: what is added to the loss, in words; nothing where it is empty.
+        regulariser: what is added to the loss, as text; empty where nothing is.
         batchnorm: which statistics BatchNorm has at a point (:class:`analysis.surface.points.Points`), or ``none``.
         test: whether the test data are measured too, beside ``split``.
-        lambda_max: whether the Hessian's largest eigenvalue is.
+        lambda_max: whether the Hessian's largest eigenvalue is measured.
     """
 
     model: str
@@ -48,7 +48,7 @@ class Provenance:
     lambda_max: bool = False
 
     def differences(self, other: Provenance) -> list[str]:
-        """What differs, in words, causes before consequences: ``seed (0 there, 1 here)``."""
+        """The fields that differ, as ``seed (0 there, 1 here)``; without those that follow from other differences."""
         names = [f.name for f in fields(self) if getattr(self, f.name) != getattr(other, f.name)]
         if {"checkpoint", "normalisation", "seed", "dtype", "kind", "others"} & set(names):
             names = [name for name in names if name != "plane"]
