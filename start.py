@@ -10,6 +10,7 @@ Words after the name go to the command behind it: python3 start.py demo --out so
 """
 
 import hashlib
+import importlib.util
 import os
 import subprocess
 import sys
@@ -34,6 +35,9 @@ def set_up() -> None:
     wanted = hashlib.sha256(recipe + str(HERE).encode()).hexdigest()
     if STAMP.exists() and STAMP.read_text() == wanted:
         return
+    if not all(importlib.util.find_spec(name) for name in ("venv", "ensurepip")):
+        package = "python{}.{}-venv".format(*sys.version_info)
+        sys.exit(f"{sys.executable} has no venv module: install it (on Debian and Ubuntu: apt install {package})")
     print(f"setting up {HOME} (once; a few minutes where PyTorch has to be downloaded)", flush=True)
     call(sys.executable, "-m", "venv", HOME)
     call(PYTHON, "-m", "pip", "install", "-q", "--disable-pip-version-check", "-c", "constraints.txt", "-e", ".[test]")

@@ -150,6 +150,9 @@ class Evaluator:
         accuracy_error = _stderr(correct, correct, n) if of_samples else None
         return Evaluation(loss, correct / targets.numel(), error, accuracy_error)
 
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_kept": None}  # whoever unpickles it prepares inputs of its own
+
     def fit(self) -> int:
         """Set the micro-batch size by the shape of the samples, and return it: the same on every machine of a kind.
 

@@ -94,3 +94,29 @@ def circles(graph: dict[str, set[str]]) -> list[list[str]]:
         if node not in index:
             visit(node)
     return found
+
+
+def wings() -> dict[str, set[str]]:
+    """The folders below the four packages, and ``figures``, with those each imports, without what follows from others.
+
+    This is the transitive reduction of what :func:`room_graph` tells of folders.
+    """
+    folders = {room(name) for name, file in MODULES.items() if file.name != "__main__.py" and room(name) not in MODULES}
+    folders |= {name for name, file in MODULES.items() if file.name == "__init__.py" and "." in name} | {"figures"}
+    graph: dict[str, set[str]] = {folder: set() for folder in folders}
+    for here, others in room_graph().items():
+        of = "figures" if here.startswith("figures") else here
+        if of in graph:
+            graph[of] |= {other for other in others if other in folders and other != of}
+
+    def reached(start: str, without: str) -> set[str]:
+        seen: set[str] = set()
+        waiting = [other for other in graph[start] if other != without]
+        while waiting:
+            node = waiting.pop()
+            if node not in seen:
+                seen.add(node)
+                waiting += graph[node]
+        return seen
+
+    return {here: {other for other in others if other not in reached(here, other)} for here, others in graph.items()}

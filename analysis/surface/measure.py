@@ -113,8 +113,9 @@ def measure_surface(
             * ``tolerance``: largest relative error of the loss at interpolated points.
             * ``exact``: measure every point, as is always done on lines.
             * ``workers``: processes that measure, each with one thread; as many as PyTorch has threads unless given,
-              one on a GPU.  Under ``torchrun`` the ranks take turns at the points.  Values do not depend on their
-              number, but for the rounding of a single process with several threads.
+              one on a GPU, and on Windows and macOS, where they are spawned and have copies of the data.  Under
+              ``torchrun`` the ranks take turns at the points.  Values do not depend on their number, but for the
+              rounding of a single process with several threads.
 
     Raises:
         FedscapeError: a checkpoint or data that cannot be loaded, a grid that is none, models that span no such plane,

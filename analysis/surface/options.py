@@ -110,7 +110,7 @@ class Effort:
     """relative error allowed in the loss where it is interpolated, by checks"""
     exact: bool = False
     """measure every point, as is always done on lines"""
-    workers: Annotated[int | None, option("N", "as many as PyTorch has threads; 1 on a GPU")] = None
+    workers: Annotated[int | None, option("N", "as many as PyTorch has threads; 1 on a GPU, Windows and macOS")] = None
     """processes that measure, each with one thread"""
 
 

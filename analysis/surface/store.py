@@ -70,9 +70,9 @@ class SurfaceStore:
     ) -> None:
         shape = len(y), len(x)
         self.x, self.y, self.provenance, self.path = x, y, provenance, path
-        self.values = {name: np.full(shape, np.nan) for name in names}
+        self.values: dict[str, np.ndarray] = {name: np.full(shape, np.nan) for name in names}
         self.done = np.zeros(shape, dtype=bool)
-        self.error = np.zeros(shape)
+        self.error: np.ndarray = np.zeros(shape)
         self.tolerance: float | None = None
         self.notes = notes or {}
         self.seconds = 0.0

@@ -1,12 +1,14 @@
-"""Points measured by several processes: forked ones on one machine, or the ranks of ``torchrun``."""
+"""Points measured by several processes: forked or spawned ones on one machine, or the ranks of ``torchrun``."""
 
 from __future__ import annotations
 
 import ctypes
 import multiprocessing
 import os
+import pickle
 import signal
 import sys
+import threading
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
@@ -50,11 +52,14 @@ class Measuring(Protocol):
 def workers_for(device: torch.device, wanted: int | None = None, *, gradients: bool = False) -> int:
     """How many processes measure: as many as PyTorch has threads, unless told; one on a GPU and on a rank.
 
+    On a system that cannot fork safely (Windows, macOS) there is one unless told: spawned ones take seconds to start,
+    and each has a copy of the data.
+
     With ``gradients`` there is one on any machine with a GPU, whatever the device: PyTorch's autograd, once used, has
     threads for the GPU there, which a forked process lacks.
 
     Raises:
-        FedscapeError: fewer than one, several on a GPU or under ``torchrun``, or on a system that cannot fork.
+        FedscapeError: fewer than one, or several on a GPU or under ``torchrun``.
     """
     alone = device.type == "cuda" or rank_and_world()[1] > 1
     threads = gradients and torch.cuda.is_available()
@@ -72,20 +77,15 @@ def workers_for(device: torch.device, wanted: int | None = None, *, gradients: b
             f"{wanted} workers are asked for: forked processes cannot measure λ_max on a machine with a GPU, leave out "
             "--workers"
         )
-    if wanted > 1 and not _can_fork():
-        raise FedscapeError(
-            f"{wanted} workers are asked for, and {sys.platform} cannot fork processes safely: start them with "
-            "torchrun --nproc-per-node"
-        )
     return wanted
 
 
 class Workers:
     """Measures points one after the other, or several at a time.
 
-    Several processes are forked from this one, so that all share the data's memory; each computes with one thread, so
-    that a point's values do not depend on how many there are.  The ranks of a process group take turns at the points,
-    each over all samples, and all get all values.
+    Several processes are forked from this one, so that all share the data's memory, or spawned where the system cannot
+    fork; each computes with one thread, so that a point's values do not depend on how many there are.  The ranks of a
+    process group take turns at the points, each over all samples, and all get all values.
 
     Args:
         points: what is measured.
@@ -97,15 +97,29 @@ class Workers:
 
     @contextmanager
     def started(self) -> Iterator[Workers]:
-        """Inside, points can be measured."""
+        """Inside, points can be measured.
+
+        Raises:
+            FedscapeError: processes are to be spawned, and what is measured cannot be sent to them.
+        """
         if self._processes == 1:
             yield self
             return
         before = set(multiprocessing.active_children())
-        context = multiprocessing.get_context("fork")
-        self._pool = ProcessPoolExecutor(self._processes, context, _begin, (self._points, os.getpid()))
+        if _can_fork():
+            fork = multiprocessing.get_context("fork")
+            self._pool = ProcessPoolExecutor(self._processes, fork, _begin_forked, (self._points, os.getpid()))
+        else:
+            spawn, sent = multiprocessing.get_context("spawn"), _pickled(self._points, self._processes)
+            self._pool = ProcessPoolExecutor(self._processes, spawn, _begin_spawned, (sent,))
         try:
-            self._pool.submit(_nothing).result()  # forks, before a progress bar has its thread
+            try:
+                self._pool.submit(_nothing).result()  # forks, before a progress bar has its thread
+            except BrokenProcessPool:
+                raise FedscapeError(
+                    "the worker processes could not start: a script that measures needs `if __name__ == '__main__':` "
+                    "where processes are spawned, or leave out --workers"
+                ) from None
             yield self
         except BaseException:
             for child in set(multiprocessing.active_children()) - before:
@@ -176,16 +190,43 @@ class Workers:
 
 
 _mine: Measuring
-"""In a forked process: what its parent measures."""
+"""In a process of the pool: what its parent measures."""
 
 
-def _begin(points: Measuring, parent: int) -> None:
-    global _mine
-    _mine = points
+def _begin_forked(points: Measuring, parent: int) -> None:
     # A parent that is killed takes its processes, and the files they have open, with it.
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
         os._exit(1)
+    _begin(points)
+
+
+def _begin_spawned(points: bytes) -> None:
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    _begin(pickle.loads(points))
+
+
+def _end_with_parent() -> None:
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+    os._exit(1)
+
+
+def _pickled(points: Measuring, processes: int) -> bytes:
+    """By pickle itself: through PyTorch's own way all processes would move one and the same module."""
+    try:
+        return pickle.dumps(points)
+    except (pickle.PicklingError, AttributeError, TypeError) as error:
+        raise FedscapeError(
+            f"{processes} workers are asked for, and what is measured cannot be sent to them ({error}): leave out "
+            "--workers"
+        ) from error
+
+
+def _begin(points: Measuring) -> None:
+    global _mine
+    _mine = points
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent hears it too, and ends them
     torch.set_num_threads(1)
     keep_freed_memory()

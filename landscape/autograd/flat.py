@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -34,9 +35,17 @@ class FlatModule:
         named = dict(self.module.named_parameters())
         self.buffer = self.space.flatten(named)
         self._parameters = [named[entry.name] for entry in self.space.entries]
+        self._bind()
+
+    def _bind(self) -> None:
+        """Make the parameters views of the buffer."""
         for parameter, view in zip(self._parameters, self.space.unflatten(self.buffer).values(), strict=True):
             parameter.data = view
             parameter.grad = None
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._bind()  # a pickle has each tensor by itself: the module would stay where it was
 
     @property
     def device(self) -> torch.device:

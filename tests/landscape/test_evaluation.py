@@ -2,13 +2,13 @@
 
 import pytest
 import torch
-from landscape.devices import cpu_threads
-from landscape.samples import MicroBatches
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 import landscape.evaluation
 from landscape import FedscapeError, Landscape, Samples
+from landscape.compute.devices import cpu_threads
+from landscape.data.samples import MicroBatches
 from landscape.evaluation import Evaluator
 
 DRAW = torch.Generator().manual_seed(0)

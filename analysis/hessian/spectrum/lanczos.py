@@ -12,6 +12,7 @@ from itertools import combinations
 from typing import Any
 
 import numpy as np
+import scipy
 import torch
 from scipy.linalg import eigh, eigh_tridiagonal
 from torch import Tensor
@@ -22,6 +23,8 @@ _GROUP_BYTES = 2**28
 """The basis is worked on in groups of rows of this size: of one in host memory, no more is on the device at once."""
 _PIECE_BYTES = 2**22
 """A basis is turned in pieces of columns of this size: there is no room for a second one."""
+_DIVIDES = tuple(int(part) for part in scipy.__version__.split(".")[:2]) >= (1, 16)
+"""Whether SciPy's tridiagonal solver divides and conquers; the vectors of the one before are less orthogonal."""
 
 
 @dataclass(frozen=True)
@@ -71,8 +74,8 @@ class Lanczos:
         """Products taken in, those before a restart too."""
         self._nothing = torch.zeros_like(start)
         self._waiting = [start / start.norm()]  # P, the vector to be multiplied next first
-        self._couplings = np.zeros((1, 0))  # C
-        self._projection = np.zeros((0, 0))  # T's lower triangle, with room to grow
+        self._couplings: np.ndarray = np.zeros((1, 0))  # C
+        self._projection: np.ndarray = np.zeros((0, 0))  # T's lower triangle, with room to grow
         self._tridiagonal = True
         self._scale = 0.0
         self._generator = generator
@@ -158,7 +161,7 @@ class Lanczos:
     def ritz(self) -> Ritz:
         """Eigenvalues of T."""
         matrix = self._projection[: self.steps, : self.steps]
-        if self._tridiagonal:
+        if self._tridiagonal and _DIVIDES:
             values, vectors = eigh_tridiagonal(np.diagonal(matrix), np.diagonal(matrix, -1))
         else:
             values, vectors = eigh(matrix, driver="evd")  # reads the lower triangle
@@ -190,9 +193,10 @@ class Lanczos:
 
     def outside(self, block: Tensor) -> Tensor:
         """(I − QQᵀ) times the columns of a block [d, n], wherever the basis lies."""
+        outside = block.clone()  # changed in place: up to Python 3.10 a caller holds what it passes until the call ends
         for rows in self._groups(self.steps, block.device):
-            block = block - rows.T @ (rows @ block)
-        return block
+            outside -= rows.T @ (rows @ outside)
+        return outside
 
     def state(self) -> dict[str, Any]:
         """Everything the process goes on from, of tensors in host memory and plain values."""

@@ -1,6 +1,8 @@
 """Points measured by several processes are those of one, and no process is left behind or waited for in vain."""
 
+import multiprocessing
 import os
+import pickle
 import signal
 import subprocess
 import sys
@@ -17,6 +19,7 @@ from torch import nn
 import analysis.surface.workers
 from analysis.surface import Surface, measure_surface
 from analysis.surface.planes import random_plane
+from analysis.surface.points import Points
 from analysis.surface.workers import Workers, workers_for
 from landscape import FedscapeError, Landscape
 from tests.analysis.surface.test_store import assert_same, save_checkpoint
@@ -24,6 +27,14 @@ from tests.conftest import REPOSITORY
 
 CPU = torch.device("cpu")
 PLACES = [(0.25 * k, -1.0 * k) for k in range(23)]
+LONG = 600.0
+"""Seconds, which nobody waits for unless something is wrong: a loaded machine takes its time."""
+
+
+@pytest.fixture
+def spawned(monkeypatch):
+    """As on a system that cannot fork."""
+    monkeypatch.setattr(analysis.surface.workers.sys, "platform", "darwin")
 
 
 class Told:
@@ -48,7 +59,14 @@ def found(told: Told, processes: int) -> dict[int, dict[str, float]]:
 
 @pytest.mark.parametrize("processes", [1, 2, 3])
 def test_each_place_is_measured_once_with_its_own_values(processes):
-    values = found(Told(lambda x, y: time.sleep(0.005) or 10 * x + y), processes)
+    together, met = multiprocessing.get_context("fork").Barrier(processes), []
+
+    def meeting(x, y):
+        if not met:  # the first of this process: all have one
+            met.append(together.wait(LONG))
+        return 10 * x + y
+
+    values = found(Told(meeting), processes)
     assert {k: row["value"] for k, row in values.items()} == {k: 10 * x + y for k, (x, y) in enumerate(PLACES)}
     measuring = {row["process"] for row in values.values()}
     assert (
@@ -74,28 +92,30 @@ def test_a_process_that_was_killed_is_told_in_a_sentence():
 
 def test_an_interrupt_waits_for_no_point():
     def interrupted():
-        with Workers(Told(lambda x, y: time.sleep(60 * x) or x), 2).started() as crew:
+        with Workers(Told(lambda x, y: time.sleep(LONG * (x > 0)) or x), 2).started() as crew:
             next(iter(crew.measure(PLACES)))
             raise KeyboardInterrupt
 
     start = time.monotonic()
     with pytest.raises(KeyboardInterrupt):
         interrupted()
-    assert time.monotonic() - start < 30
+    assert time.monotonic() - start < LONG
+
+
+def tell(x: float, y: float) -> None:
+    os.write(1, f"{os.getpid()}\n".encode())  # at once: print may write the line and its end in turn
+    time.sleep(2 * LONG)  # each process has a place
 
 
 ORPHANS = """
-import os, sys, time
-from tests.analysis.surface.test_workers import Told
-from analysis.surface.workers import Workers
+import analysis.surface.workers
+from tests.analysis.surface.test_workers import Told, tell
 
-def tell(x, y):
-    os.write(1, f"{os.getpid()}\\n".encode())  # at once: print may write the line and its end in turn
-    time.sleep(60)  # each process has a place
-
-with Workers(Told(tell), 2).started() as crew:
+with analysis.surface.workers.Workers(Told(tell), 2).started() as crew:
     list(crew.measure([(0.0, 0.0), (1.0, 1.0)]))
 """
+SPAWNED = "import analysis.surface.workers; analysis.surface.workers._can_fork = lambda: False"
+EITHER_WAY = pytest.mark.parametrize("before", ["", SPAWNED], ids=["forked", "spawned"])
 
 
 def alive(process: int) -> bool:
@@ -106,27 +126,30 @@ def alive(process: int) -> bool:
     return state != "Z"
 
 
-def test_no_process_outlives_a_parent_that_was_killed():
-    with subprocess.Popen([sys.executable, "-c", ORPHANS], cwd=REPOSITORY, stdout=subprocess.PIPE, text=True) as parent:
+@EITHER_WAY
+def test_no_process_outlives_a_parent_that_was_killed(before):
+    with subprocess.Popen(
+        [sys.executable, "-c", before + ORPHANS], cwd=REPOSITORY, stdout=subprocess.PIPE, text=True
+    ) as parent:
         children = [int(parent.stdout.readline()) for _ in range(2)]
         assert all(alive(child) for child in children)
         parent.kill()
-    end = time.monotonic() + 20
+    end = time.monotonic() + LONG
     while any(alive(child) for child in children) and time.monotonic() < end:
         time.sleep(0.05)
     assert not any(alive(child) for child in children)
 
 
-def test_an_interrupt_from_the_terminal_is_told_once():
+@EITHER_WAY
+def test_an_interrupt_from_the_terminal_is_told_once(before):
     """It goes to all processes: those that measure leave it to their parent."""
-    script = ORPHANS.replace("with Workers", "try:\n  with Workers").replace("    list(", "      list(")
-    script += "except KeyboardInterrupt:\n  print('interrupted', file=sys.stderr)\n"
+    script = ORPHANS.replace("with ", "try:\n  with ").replace("    list(", "      list(")
+    script = "import sys; " + before + script + "except KeyboardInterrupt:\n  print('interrupted', file=sys.stderr)\n"
     command = [sys.executable, "-c", script]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     with subprocess.Popen(command, cwd=REPOSITORY, start_new_session=True, **pipes) as parent:
         for _ in range(2):
             parent.stdout.readline()
-        time.sleep(0.5)
         os.killpg(parent.pid, signal.SIGINT)
         assert parent.stderr.read() == "interrupted\n"
     assert parent.returncode == 0
@@ -147,8 +170,58 @@ def test_number_of_processes(monkeypatch):
             workers_for(CPU, 3, gradients=True)
     monkeypatch.setattr(analysis.surface.workers.sys, "platform", "darwin")
     assert workers_for(CPU) == 1
-    with pytest.raises(FedscapeError, match=r"cannot fork.*torchrun"):
-        workers_for(CPU, 2)
+    assert workers_for(CPU, 2) == 2
+
+
+def total(x: float, y: float) -> float:
+    return 10 * x + y
+
+
+def die(x: float, y: float) -> float:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def test_where_no_process_can_be_forked_they_are_spawned(spawned, monkeypatch):
+    monkeypatch.delattr(os, "fork")  # spawning does without on Windows, and needs no more than a C call elsewhere
+    values = found(Told(total), 2)
+    assert {k: row["value"] for k, row in values.items()} == {k: total(x, y) for k, (x, y) in enumerate(PLACES)}
+    assert os.getpid() not in {row["process"] for row in values.values()}
+    with pytest.raises(FedscapeError, match=r"a worker process was killed.*fewer --workers"):
+        found(Told(die), 2)
+    with pytest.raises(FedscapeError, match=r"2 workers are asked for, and what is measured cannot be sent.*leave out"):
+        found(Told(lambda x, y: x), 2)
+
+
+def test_a_script_that_cannot_be_spawned_from_is_told_so(tmp_path):
+    """Spawned processes run the script too, up to what only the first one may do."""
+    (tmp_path / "script.py").write_text(f"{SPAWNED}\n{ORPHANS}")
+    environment = {**os.environ, "PYTHONPATH": str(REPOSITORY)}
+    command = [sys.executable, tmp_path / "script.py"]
+    ended = subprocess.run(command, env=environment, capture_output=True, text=True)
+    assert ended.returncode == 1
+    assert "FedscapeError: the worker processes could not start: a script that measures needs" in ended.stderr
+
+
+@pytest.mark.parametrize("options", [{"points": 21}, {"points": 5, "exact": True, "test": True}])
+def test_surface_is_the_same_where_processes_are_spawned(tmp_path, spawned, options):
+    checkpoint = save_checkpoint(tmp_path / "ckpt.pt")
+    one, two = (measure_surface(checkpoint, workers=n, samples=200, **options) for n in (None, 2))
+    assert_same(one, two)
+    assert (one.notes["workers"], two.notes["workers"]) == (1, 2)
+
+
+@pytest.mark.parametrize("batchnorm", ["frozen", "recalculated"])
+def test_points_are_what_they_were_when_they_are_sent(batchnorm):
+    """The module's parameters are views of one vector, which a pickle does not know; folded layers share them."""
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Conv2d(1, 3, 3), nn.BatchNorm2d(3), nn.ReLU(), nn.Flatten(), nn.Linear(108, 3))
+    function = Landscape(net, (torch.randn(9, 1, 8, 8), torch.arange(9) % 3), device="cpu", batch_size=4)
+    points = Points({"train": function}, random_plane(function), batchnorm=batchnorm)
+    points.keep()
+    here = [points.measure(x, 0.2) for x in (0.0, 0.3)]
+    sent = pickle.loads(pickle.dumps(points))
+    assert [sent.measure(x, 0.2) for x in (0.0, 0.3)] == here
+    assert here[0] != here[1]
 
 
 @pytest.mark.parametrize("options", [{}, {"exact": True, "test": True}, {"lambda_max": True, "samples": 40}])

@@ -140,7 +140,7 @@ def test_killed_at_any_moment_a_run_resumes_to_the_same_parameters(words, rounds
         process = subprocess.Popen(
             [*line, str(killed)], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, env=environment
         )
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 600
         while process.poll() is None and time.monotonic() < deadline:
             metrics = killed / "metrics.jsonl"
             if metrics.exists() and metrics.read_bytes().count(b"\n") > share * rounds:

@@ -91,7 +91,7 @@ class Browser:
         self.call("Page.navigate", url=path.resolve().as_uri())
         self.wait("document.readyState === 'complete' && document.querySelector('#plot .main-svg') !== null")
 
-    def wait(self, condition: str, seconds: float = 60) -> None:
+    def wait(self, condition: str, seconds: float = 600) -> None:
         """Until an expression is true."""
         end = time.monotonic() + seconds
         while not self.run(condition):
@@ -124,5 +124,5 @@ class Browser:
         os.close(self._to)
         self._from.close()
         self.process.terminate()
-        self.process.wait(20)
+        self.process.wait(600)
         self.profile.cleanup()

@@ -48,6 +48,13 @@ def line(loss: np.ndarray, **changes: object) -> Surface:
     return made(rows, x=x, y=np.arange(float(len(rows))), kind="line", **changes)
 
 
+def faces(cells: Poly3DCollection) -> np.ndarray:
+    """The corners of a relief's cells, [cells, 4, 3]: no public name of Matplotlib's, and another one up to 3.10."""
+    if hasattr(cells, "_faces"):
+        return np.asarray(cells._faces)
+    return np.stack([cells._vec[:3, cell].T for cell in cells._segslices])
+
+
 @pytest.mark.filterwarnings("error")
 def test_heat_map_has_every_value_at_its_coordinates():
     surface = made()
@@ -211,7 +218,7 @@ def test_reliefs_show_the_test_data_too():
 
     def heights_of(ax):
         (cells,) = (c for c in ax.collections if isinstance(c, Poly3DCollection))
-        return cells._faces[:, :, 2]
+        return faces(cells)[:, :, 2]
 
     axes = plot_reliefs([train], scale="linear").axes
     assert [ax.get_title() for ax in axes[:4]] == ["training loss", "training accuracy", "test loss", "test accuracy"]
@@ -274,7 +281,7 @@ def test_relief_passes_through_every_value(scale):
     surface = made()
     ax = plot_reliefs([surface], scale=scale).axes[0]
     (cells,) = (c for c in ax.collections if isinstance(c, Poly3DCollection))
-    corners = {tuple(point) for cell in cells._faces for point in np.round(cell, 9)}
+    corners = {tuple(point) for cell in faces(cells) for point in np.round(cell, 9)}
     raised = np.log10(surface.loss) if scale == "log" else surface.loss
     wanted = {tuple(np.round((x, y, raised[j, i]), 9)) for j, y in enumerate(Y) for i, x in enumerate(X)}
     assert corners == wanted
@@ -286,7 +293,7 @@ def test_relief_leaves_out_cells_without_a_value():
     loss[0, 0], loss[4, 6] = np.nan, np.inf
     figure = plot_reliefs([made(loss)], quantity="loss")
     (cells,) = (c for c in figure.axes[0].collections if isinstance(c, Poly3DCollection))
-    assert len(cells._faces) == 4 * 6 - 2
+    assert len(faces(cells)) == 4 * 6 - 2
     nothing = plot_reliefs([made(np.full((5, 7), np.nan))], quantity="loss")
     assert [text.get_text() for text in nothing.axes[0].texts] == ["no finite value"]
 
@@ -299,7 +306,7 @@ def test_superimposed_has_the_first_as_a_grid_over_each_other():
     (cells,) = (c for c in figure.axes[0].collections if isinstance(c, Poly3DCollection))
     transparent = cells._facecolor3d[:, 3] == 0
     assert transparent.sum() == (~transparent).sum() == 24
-    np.testing.assert_allclose(cells._faces[~transparent][:, :, 2], cells._faces[transparent][:, :, 2] + 1)
+    np.testing.assert_allclose(faces(cells)[~transparent][:, :, 2], faces(cells)[transparent][:, :, 2] + 1)
     assert "grid: ours" in figure.get_supxlabel()
 
 
