@@ -1,4 +1,4 @@
-"""Which function is measured: the options that every measuring command shares."""
+"""Options that every measuring command shares: which model, which data, which device."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _STREAM = {"auto": None, "yes": True, "no": False}
 
 
 def option(metavar: str, default: str) -> Any:
-    """How an option without a plain default shows in ``--help``."""
+    """How ``--help`` shows an option whose default is no plain value."""
     return tyro.conf.arg(metavar=metavar, help_behavior_hint=f"(default: {default})")
 
 
@@ -64,9 +64,9 @@ class Source(Place):
 
 @dataclass(frozen=True)
 class SurfaceSource(Source):
-    """Which data, on which device, in which arithmetic; many points are to come, so the micro-batch may be timed."""
+    """Which data, on which device, in which arithmetic."""
 
-    # More than a Source's may be: measure_surface alone takes it.
+    # Surfaces alone can time the micro-batches: they have many points to come.
     batch_size: Annotated[int | Literal["auto"] | None, option("{N,auto}", "by the samples' shape")] = None  # type: ignore[assignment]
     """samples per micro-batch: speed and memory, not results but for rounding; auto: the fastest found, so that results
     differ by rounding from run to run"""

@@ -1,1 +1,10 @@
-"""Pictures and tables from measured results."""
+"""Pictures and tables from measured results: checkpoints compared on one sheet, images of a data set, the demo.
+
+``python -m figures compare``, ``contact-sheet`` and ``demo`` are the commands; ``figures.demo.demo`` is the demo's
+function.
+"""
+
+from figures.comparison import Comparison, compare
+from figures.images import contact_sheet
+
+__all__ = ["Comparison", "compare", "contact_sheet"]

@@ -11,9 +11,9 @@ from typing import Annotated, Literal
 import tyro
 
 from analysis.source import Source
-from figures.compare import compare
-from figures.contact_sheet import contact_sheet
+from figures.comparison import compare
 from figures.demo import demo
+from figures.images import contact_sheet
 from landscape import load_dataset
 from landscape.storage.pictures import check_picture, save_figure
 from landscape.terminal.command import parse, run

@@ -1,11 +1,11 @@
-"""The first thing a new user sees: FedAvg against FedASAM on the embedded digits."""
+"""The demonstration for a new user: FedAvg against FedASAM on the embedded digits."""
 
 from __future__ import annotations
 
 import time
 from pathlib import Path
 
-from figures.compare import compare
+from figures.comparison import compare
 from trainers import FedASAM, FedAvg, Settings, train
 
 SETTINGS = Settings(
@@ -14,7 +14,15 @@ SETTINGS = Settings(
 
 
 def demo(out: str | Path = "demo", *, progress: bool = True) -> None:
-    """Train both, measure the landscape around both, draw the comparison, say where everything is."""
+    """Train both, measure the landscape around both, draw the comparison, and print where the files are.
+
+    Args:
+        out: folder for the runs and the comparison.
+        progress: show progress on stderr.
+
+    Raises:
+        FedscapeError: a file cannot be written.
+    """
     out, start = Path(out), time.perf_counter()
     s = SETTINGS
     print(

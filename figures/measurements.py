@@ -1,4 +1,4 @@
-"""Measurements by content: what was measured once is read, what was interrupted continues."""
+"""A cache of measurements: finished ones are read from files, interrupted ones continue."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from landscape.version import versions
 
 @dataclass(frozen=True)
 class Cache:
-    """A folder of measurements, named by what was measured and how.
+    """A folder of measurements; each file is named by a digest of the checkpoint and of the options.
 
     Args:
         folder: created where it is missing.

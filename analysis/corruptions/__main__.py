@@ -66,7 +66,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             command.severities,
             generate=command.generate,
             seed=command.seed,
-            **vars(command.place),
+            place=command.place,
             state=state,
             progress=not command.quiet,
         )

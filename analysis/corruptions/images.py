@@ -1,4 +1,4 @@
-"""A data set's test images, corrupted: from the published files, or generated."""
+"""Corrupted test images of a data set: from the published files, or generated."""
 
 from __future__ import annotations
 
@@ -24,28 +24,28 @@ class CorruptedImages(Protocol):
 
     @property
     def title(self) -> str:
-        """Where they come from, in a word."""
+        """A short name of their origin."""
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The corruptions there are."""
+        """The names of the corruptions that these images have."""
 
     def fingerprint(self, name: str) -> str:
-        """Tells the images of a corruption from others of that name."""
+        """Text that differs between two sets of images of the same corruption."""
 
     def samples(self, name: str, severity: int) -> Samples:
-        """The images under a corruption, to be normalised as the clean ones are."""
+        """The images under a corruption, normalised as the clean ones are."""
 
 
 @dataclass(frozen=True)
 class GeneratedImages:
     """Corruptions by formula (:mod:`landscape.data.corruptions`) of any images.
 
-    White is the largest value in the training images (255; the digits' is 16).  The corrupted images have 256 levels
-    all the same, and their normalisation is scaled to them.
+    White is the largest value in the training images (255; in ``digits`` 16).  The corrupted images have 256 levels in
+    any case, and their normalisation is scaled to these.
 
     Args:
-        dataset: what the images are of.
+        dataset: the data set of the images.
         clean: its test images, or some of them.
         seed: of the random corruptions.
 
@@ -69,21 +69,21 @@ class GeneratedImages:
 
     @cached_property
     def white(self) -> float:
-        """The value that is white."""
+        """The value of white pixels."""
         return float(self.dataset.train.inputs.max())
 
     @property
     def title(self) -> str:
-        """Says that they are generated."""
+        """The word ``generated``."""
         return "generated"
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Those that can be generated of such images."""
+        """The corruptions that can be generated of such images."""
         return generated(self.clean.inputs.shape[1])
 
     def fingerprint(self, name: str) -> str:
-        """The draws and the scale: all else is in the clean images."""
+        """The seed and the scale; the clean images determine the rest."""
         return f"generated {self.seed} {self.white}"
 
     def samples(self, name: str, severity: int) -> Samples:
@@ -129,7 +129,7 @@ class PublishedImages:
 
     @property
     def folder(self) -> Path:
-        """Where the files lie."""
+        """The folder of the files."""
         return source_folder(_PUBLISHED[self.dataset.name], self.data_dir)
 
     @property
@@ -143,10 +143,10 @@ class PublishedImages:
         return CORRUPTIONS
 
     def fingerprint(self, name: str) -> str:
-        """Which file, as it is now.
+        """The path, size and time of the file.
 
         Raises:
-            FedscapeError: there is none.
+            FedscapeError: there is no such file.
         """
         file = self.folder / f"{name}.npy"
         try:

@@ -9,11 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 
+from analysis.arguments import grouped
 from analysis.corruptions.images import CorruptedImages, GeneratedImages, PublishedImages
 from analysis.corruptions.robustness import Robustness
-from landscape import Checkpoint, Dataset, FedscapeError, Landscape
+from analysis.source import Place
+from landscape import Checkpoint, Dataset, FedscapeError, Landscape, Samples
 from landscape.checkpoints.foreign import opened
 from landscape.checkpoints.names import distinct_labels
 from landscape.data.corruptions import CORRUPTIONS, SEVERITIES
@@ -30,16 +31,10 @@ def measure_corruptions(
     *,
     generate: bool = False,
     seed: int = 0,
-    samples: int | None = None,
-    device: str | torch.device = "auto",
-    dtype: str | torch.dtype | None = None,
-    data_dir: str | Path | None = None,
-    model: str | None = None,
-    data: str | None = None,
-    batch_size: int | None = None,
-    stream: bool | None = None,
+    place: Place | None = None,
     state: str | Path | None = None,
     progress: bool = False,
+    **options: Any,
 ) -> Robustness:
     """Evaluate checkpoints on the test images of their data set under corruptions (Hendrycks & Dietterich, ICLR 2019).
 
@@ -49,43 +44,39 @@ def measure_corruptions(
         severities: of 1 to 5.
         generate: generate the corruptions (:mod:`landscape.data.corruptions`) instead of reading published files.
         seed: of generated corruptions.
-        samples: a random subset of so many test images, the same for every checkpoint and corruption.
-        device, dtype, data_dir, model, data, batch_size, stream: as in
-            :meth:`landscape.Landscape.from_checkpoint`; published files lie in ``data_dir`` too.
+        place: the model, the data, the device and the arithmetic in one value.
         state: a file to keep what was measured in; after a kill the same call continues there.
         progress: show progress on stderr.
+        options: any option of ``place`` by its name, which goes before that of ``place``: ``samples`` (a random subset
+            of so many test images, the same for every checkpoint and corruption), ``device``, ``dtype``, ``data_dir``
+            (in which the published files lie too), ``model``, ``data``, ``batch_size`` and ``stream``, as in
+            :meth:`landscape.Landscape.from_checkpoint`.
 
     Raises:
         FedscapeError: a checkpoint or data that cannot be loaded, checkpoints of different data, corruptions or
             severities that do not exist, published files that are missing or damaged, images that cannot be corrupted,
             targets that are no classes.
+        TypeError: an option that there is not.
     """
+    (place,) = grouped("measure_corruptions", options, (place or Place(),))
     if not checkpoints:
         raise FedscapeError("no checkpoint is given: give at least one")
-    levels = tuple(sorted(set(severities)))
-    if not levels or not set(levels) <= set(SEVERITIES):
-        raise FedscapeError(f"the severities are {', '.join(map(str, severities)) or 'none'}: give some of 1 to 5")
-    loaded, dataset, folder = _loaded(checkpoints, model, data, data_dir)
-    if dataset.task != "classification":
-        raise FedscapeError(
-            f"accuracy under corruption is of images of one class each, and {dataset.name} is of {dataset.task}"
-        )
-    clean = dataset.test if samples is None else random_subset(dataset.test, samples)
+    levels = _levels(severities)
+    loaded, dataset, folder = _loaded(checkpoints, place)
+    clean = dataset.test if place.samples is None else random_subset(dataset.test, place.samples)
     source: CorruptedImages = (
-        GeneratedImages(dataset, clean, seed) if generate else PublishedImages(dataset, folder, samples)
+        GeneratedImages(dataset, clean, seed) if generate else PublishedImages(dataset, folder, place.samples)
     )
-    names = tuple(dict.fromkeys(corruptions)) or source.names
-    if unknown := [name for name in names if name not in source.names]:
-        here = "not generated of these images" if unknown[0] in CORRUPTIONS else "unknown"
-        raise FedscapeError(f"the corruption '{unknown[0]}' is {here}: take {', '.join(source.names)}")
-    options: dict[str, Any] = {"device": device, "dtype": dtype, "batch_size": batch_size, "stream": stream}
-    landscapes = [Landscape(checkpoint.build_model(model), clean, **options) for checkpoint in loaded]
+    names = _names(corruptions, source)
+    machine: dict[str, Any] = {
+        "device": place.device, "dtype": place.dtype, "batch_size": place.batch_size, "stream": place.stream
+    }  # fmt: skip
+    landscapes = [Landscape(checkpoint.build_model(place.model), clean, **machine) for checkpoint in loaded]
     first = landscapes[0]
     arithmetic = [str(first.device), first.precision, versions()]
-    # Before the first image is made, because a file may be missing.
-    of = {name: _key([clean.digest(), source.fingerprint(name), name, *arithmetic]) for name in names}
-    digests = [checkpoint.digest()[:16] for checkpoint in loaded]
-    keys = np.array([[[f"{digest} {of[name]} {level}" for level in levels] for name in names] for digest in digests])
+    keys = _keys(
+        loaded, clean, source, names, levels, arithmetic
+    )  # before the first image is made: a file may be missing
     untouched = np.array([_evaluated(landscape) for landscape in landscapes])
     known = _Measured(state)
     known.fill(landscapes, source, [(name, level) for name in names for level in levels], keys, progress)
@@ -108,27 +99,71 @@ def measure_corruptions(
     )
 
 
+def _levels(severities: Sequence[int]) -> tuple[int, ...]:
+    """The severities in order, each once.
+
+    Raises:
+        FedscapeError: there are none, or one that does not exist.
+    """
+    levels = tuple(sorted(set(severities)))
+    if not levels or not set(levels) <= set(SEVERITIES):
+        raise FedscapeError(f"the severities are {', '.join(map(str, severities)) or 'none'}: give some of 1 to 5")
+    return levels
+
+
+def _names(corruptions: Sequence[str], source: CorruptedImages) -> tuple[str, ...]:
+    """The corruptions asked for, each once; all that the images have where none is named.
+
+    Raises:
+        FedscapeError: one that the images do not have.
+    """
+    names = tuple(dict.fromkeys(corruptions)) or source.names
+    if unknown := [name for name in names if name not in source.names]:
+        here = "not generated of these images" if unknown[0] in CORRUPTIONS else "unknown"
+        raise FedscapeError(f"the corruption '{unknown[0]}' is {here}: take {', '.join(source.names)}")
+    return names
+
+
 def _loaded(
-    checkpoints: Sequence[Checkpoint | str | Path], model: str | None, data: str | None, data_dir: str | Path | None
+    checkpoints: Sequence[Checkpoint | str | Path], place: Place
 ) -> tuple[list[Checkpoint], Dataset, Path | None]:
     """The checkpoints, their one data set and the folder its own folder lies in.
 
     Raises:
-        FedscapeError: they are of different data, or something cannot be loaded.
+        FedscapeError: they are of different data, or of data without classes, or something cannot be loaded.
     """
-    pairs = [opened(path, model, data, data_dir) for path in checkpoints]
+    pairs = [opened(path, place.model, place.data, place.data_dir) for path in checkpoints]
     loaded = [checkpoint for checkpoint, _ in pairs]
-    of = sorted({data or str(checkpoint.data.get("name")) for checkpoint in loaded})
+    of = sorted({place.data or str(checkpoint.data.get("name")) for checkpoint in loaded})
     if len(of) > 1:
         raise FedscapeError(f"the checkpoints are of different data ({', '.join(of)}): give those of one data set")
-    dataset = next((dataset for _, dataset in pairs if dataset is not None), None)
     stored = loaded[0].data.get("kwargs", {}).get("data_dir")
-    folder = data_dir if data_dir is not None or stored is None else str(stored)
-    return (
-        loaded,
-        dataset or loaded[0].load_dataset(data_dir=folder, name=data),
-        None if folder is None else Path(folder),
-    )
+    folder = place.data_dir if place.data_dir is not None or stored is None else str(stored)
+    dataset = next((dataset for _, dataset in pairs if dataset is not None), None)
+    dataset = dataset or loaded[0].load_dataset(data_dir=folder, name=place.data)
+    if dataset.task != "classification":
+        raise FedscapeError(
+            f"accuracy under corruption is of images of one class each, and {dataset.name} is of {dataset.task}"
+        )
+    return loaded, dataset, None if folder is None else Path(folder)
+
+
+def _keys(
+    checkpoints: Sequence[Checkpoint],
+    clean: Samples,
+    source: CorruptedImages,
+    names: Sequence[str],
+    levels: Sequence[int],
+    arithmetic: list[Any],
+) -> np.ndarray:
+    """The keys of the measurements, [k, c, s]: digests of the checkpoint and of images and arithmetic, the severity.
+
+    Raises:
+        FedscapeError: a file of published images is missing.
+    """
+    of = {name: _key([clean.digest(), source.fingerprint(name), name, *arithmetic]) for name in names}
+    digests = [checkpoint.digest()[:16] for checkpoint in checkpoints]
+    return np.array([[[f"{digest} {of[name]} {level}" for level in levels] for name in names] for digest in digests])
 
 
 def _evaluated(landscape: Landscape) -> tuple[float, float]:
@@ -148,7 +183,7 @@ def _key(content: list[Any]) -> str:
 
 
 class _Measured:
-    """Losses and accuracies by what they are of; a line of the file each, where there is one."""
+    """Losses and accuracies by key; each is a line of the file, where there is one."""
 
     def __init__(self, file: str | Path | None) -> None:
         self.file = None if file is None else Path(file)
@@ -169,7 +204,7 @@ class _Measured:
         keys: np.ndarray,
         progress: bool,
     ) -> None:
-        """Measure what is missing of ``keys`` [k, c, s] of the landscapes, image set by image set of the plan."""
+        """Measure those of ``keys`` [k, c, s] that are missing; ``plan`` has the c · s corruptions and severities."""
         done = sum(key in self.values for key in keys.flat)
         with Progress("corruptions", keys.size, done=done, unit="evaluations", enabled=progress) as bar:
             for (name, level), here in zip(plan, keys.reshape(len(landscapes), -1).T, strict=True):

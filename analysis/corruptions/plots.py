@@ -13,7 +13,7 @@ from analysis.style import COLOURS, DASHES, MARKERS
 
 
 def plot_corruptions(found: Robustness) -> Figure:
-    """Each corruption at the highest severity (flat-minima, fig. 6); the mean over the corruptions by severity."""
+    """Draw each corruption at the highest severity (flat-minima, fig. 6), and the mean over corruptions by severity."""
     panels = 2 if len(found.severities) > 1 else 1
     width = max(5.5, 1.5 + 0.42 * (len(found.corruptions) + 2))
     figure = Figure(figsize=(width + 4.2 * (panels - 1), 4.8), layout="constrained")
@@ -37,7 +37,7 @@ def _style(i: int) -> dict[str, Any]:
 
 
 def _draw_names(ax: Axes, found: Robustness) -> None:
-    """Clean, then each corruption, then their mean."""
+    """Draw clean accuracy, then each corruption, then their mean."""
     names = ["clean", *(name.replace("_", " ") for name in found.corruptions), "mean"]
     for i, label in enumerate(found.labels):
         worst = found.accuracy[i, :, -1]
@@ -52,7 +52,7 @@ def _draw_names(ax: Axes, found: Robustness) -> None:
 
 
 def _draw_severities(ax: Axes, found: Robustness) -> None:
-    """The mean over the corruptions; severity 0 is clean."""
+    """Draw the mean over the corruptions by severity; severity 0 is clean."""
     for i, label in enumerate(found.labels):
         heights = [found.clean_accuracy[i], *found.by_severity[i]]
         ax.plot((0, *found.severities), heights, linestyle=DASHES[i % 7], linewidth=1.2, label=label, **_style(i))

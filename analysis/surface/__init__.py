@@ -4,6 +4,7 @@
 """
 
 from analysis.surface.measure import measure_surface
+from analysis.surface.options import Effort, Grid, Quantities
 from analysis.surface.values import Surface
 
-__all__ = ["Surface", "measure_surface"]
+__all__ = ["Effort", "Grid", "Quantities", "Surface", "measure_surface"]

@@ -1,10 +1,10 @@
-"""Fewer points for the same surface: an interpolant through some of a grid's points, checked by points it did not see.
+"""Fewer points for the same surface: some of a grid's points are measured, the others interpolated and checked.
 
-The logarithm of the loss is interpolated through points wherever they lie, by radial basis functions (Φ(r) = r⁵ with a
-polynomial of the second degree; Fasshauer, Meshfree Approximation Methods, 2007, chapter 8): on even lattices they are
-as good as cubic splines, and points may be added where they are needed alone.  How far off the interpolant is at a
+The logarithm of the loss is interpolated through scattered points by radial basis functions (Φ(r) = r⁵ with a
+polynomial of the second degree; Fasshauer, Meshfree Approximation Methods, 2007, chapter 8): on regular lattices they
+are as good as cubic splines, and points can be added only where they are needed.  The error of the interpolant at a
 point is estimated by its difference from a rougher one (Φ(r) = r³), times the ratio of error and difference at points
-that were predicted first and measured then.  Where that is largest is measured next.
+that were first predicted and then measured.  The points with the largest estimates are measured next.
 """
 
 from __future__ import annotations
@@ -19,35 +19,36 @@ from threadpoolctl import ThreadpoolController
 from landscape.compute.randomness import numpy_generator
 
 Measure = Callable[[list[tuple[int, int]], float | None], None]
-"""Measures the points (row, column) that are not measured yet; told the largest relative error expected by now."""
+"""Measures those of the points (row, column) that have no value; its second argument is the largest expected error."""
 
 Interpolant = Callable[[np.ndarray], np.ndarray]
 """Values at points (row, column), [k, 2] -> [k, quantities]."""
 
 FIRST_LINES = 6
-"""Along each axis, of the lattice to begin with."""
+"""Grid lines along each axis of the lattice that is measured first."""
 _LEAST_POINTS = 225
-"""Of a smaller grid, or one with fewer than four lines along an axis, every point is measured."""
+"""Every point is measured of a grid with no more points, or with fewer than four lines along an axis."""
 _BATCH = 8
-"""Points measured before the next estimate, at least, and an eighth of those known."""
+"""Points measured before the next estimate, at least; an eighth of the measured ones where that is more."""
 _ANYWHERE, _CHECKS = 2, 10
-"""Points among them that are drawn at random; so many in the last check, that ends the work."""
+"""How many points are drawn at random, beside the worst ones: in each step, and in the last check."""
 _REMEMBERED = 40
-"""Predictions that the ratio of error and difference is taken from, and which of their ratios it is."""
+"""From how many of the last predictions the ratio of error and difference is taken."""
 _QUANTILE, _LEAST_RATIO = 0.9, 0.1
+"""Which quantile of their ratios is taken, and its least value."""
 _FLOOR = 0.05
-"""Of the tolerance: a difference below is taken for as large, as two interpolants may agree by chance."""
+"""This share of the tolerance is added to each difference, because two interpolants may agree by chance."""
 _SAFETY = 2.5
-"""Errors that are expected or were seen times this must be within the tolerance.  On 42 surfaces (51² points; 40 of
-``digits_mlp``, down to 150 samples, ``lenet_fed`` and ``resnet18_gn`` on CIFAR-10) with tolerances of 2, 1, 0.5 and
-0.25 % no true error was above what was promised; on 36 others of ``digits_mlp`` two were, of 144, by a factor of up to
+"""Expected errors and observed ones, times this factor, must be within the tolerance.  On 42 surfaces (51² points; 40
+of ``digits_mlp``, down to 150 samples, ``lenet_fed`` and ``resnet18_gn`` on CIFAR-10) with tolerances of 2, 1, 0.5 and
+0.25 % no true error was above the promised one; on 36 others of ``digits_mlp`` 2 of 144 were, by a factor of up to
 1.25."""
 _FULL = 0.6
 """Where more than this share of the points would be needed, all are measured."""
 _CANDIDATES = 20_000
-"""Of larger grids so many points, drawn anew, are looked at for the next ones."""
+"""Of larger grids so many points, drawn at random in each step, are candidates for the next ones."""
 _GLOBAL = 3000
-"""Through more points than that, interpolants are of the nearest 200 points."""
+"""With more points than that, an interpolant uses the nearest 200 points only."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,8 +57,8 @@ class Filled:
 
     Attributes:
         values: by name, [ny, nx].
-        error: bound on each point's relative error of the loss that the checks suggest, [ny, nx]; 0 where measured.
-        spread: of the quantities that are no losses, the largest deviation seen at the points of the last check.
+        error: bound on each point's relative error of the loss, estimated by the checks, [ny, nx]; 0 where measured.
+        spread: of each quantity that is no loss, the largest deviation at the points of the last check.
     """
 
     values: dict[str, np.ndarray]
@@ -78,13 +79,13 @@ def fill(
 ) -> Filled:
     """Measure as many points as the tolerance needs, and interpolate the others.
 
-    What is measured depends on measured values alone: a run that was stopped asks for the same points again, and the
-    interpolated values have the same bits on one CPU, whatever the number of threads, if ``values`` has its names in
-    the same order.  Where a loss is not positive and finite, which has no logarithm, or too many points would be
-    needed, all are measured.
+    The choice of points depends on measured values alone: a measurement that was stopped asks for the same points
+    again, and the interpolated values have the same bits on one CPU, whatever the number of threads, if ``values`` has
+    its names in the same order.  All points are measured where a loss is not positive and finite, so that it has no
+    logarithm, or where too many points would be needed.
 
     Args:
-        values: by name, [ny, nx]; ``measure`` fills them in.
+        values: by name, [ny, nx]; ``measure`` writes into them.
         measure: see :data:`Measure`.
         losses: names of the quantities that the tolerance is for.
         tolerance: largest relative error allowed.
@@ -93,7 +94,7 @@ def fill(
 
 
 class _NotSmoothError(Exception):
-    """There is no interpolant of these losses."""
+    """A loss is not positive and finite, so that its logarithm cannot be interpolated."""
 
 
 class _Filling:
@@ -118,7 +119,7 @@ class _Filling:
         return Filled(dict(self.values), np.zeros(self.shape))
 
     def _refine(self) -> Filled | None:
-        """``None`` where too many points would be needed."""
+        """Measure and check until the tolerance is met; ``None`` where too many points would be needed."""
         rows, columns = (np.linspace(0, n - 1, min(n, FIRST_LINES)).round().astype(int) for n in self.shape)
         self._ask((j, i) for j in rows for i in columns)
         while self._asked.sum() <= _FULL * self._asked.size:
@@ -154,7 +155,7 @@ class _Filling:
                 raise _NotSmoothError
 
     def _estimate(self, fine: Interpolant, rough: Interpolant, points: np.ndarray) -> np.ndarray:
-        """Relative errors to be expected of the fine interpolant at points [k, 2], [k]."""
+        """Relative errors that are expected of the fine interpolant at points [k, 2], [k]."""
         ratio = np.quantile(self._ratios[-_REMEMBERED:], _QUANTILE) if self._ratios else 1.0
         return _SAFETY * max(float(ratio), _LEAST_RATIO) * self._difference(fine(points), rough(points))
 
@@ -162,12 +163,12 @@ class _Filling:
         return np.abs(fine - rough).max(axis=1) + _FLOOR * self.tolerance
 
     def _logarithms(self, kernel: str = "quintic") -> Interpolant:
-        """Of the losses, through all points asked for."""
+        """The interpolant of the losses' logarithms, through all measured points."""
         there = np.stack([self.values[name][self._asked] for name in self.losses], axis=1)
         return self._interpolant(self._asked, np.log(there), kernel)
 
     def _interpolant(self, known: np.ndarray, there: np.ndarray, kernel: str) -> Interpolant:
-        """Through values [n, q] at the known points: of points [k, 2], [k, q]."""
+        """The interpolant through values [n, q] at the known points; maps points [k, 2] to values [k, q]."""
         scale, places = np.array(self.shape) - 1.0, np.argwhere(known)
         degree = 2 if kernel == "quintic" else 1
         near = None if len(places) <= _GLOBAL else 200
@@ -176,16 +177,16 @@ class _Filling:
             with self._blas.limit(limits=1):
                 return fitted(points / scale)
 
-        # With one thread: BLAS cuts large systems by the number of its threads, and the last bits are others.
+        # With one thread: BLAS divides large systems by the number of its threads, which changes the last bits.
         with self._blas.limit(limits=1):
             fitted = RBFInterpolator(places / scale, there, kernel=kernel, degree=degree, neighbors=near)
         return at
 
     def _worst(self, points: np.ndarray, expected: np.ndarray) -> np.ndarray:
-        """Where the most is expected, as far apart from one another as known points are on average."""
+        """The points with the largest expected errors, as far from one another as measured points are on average."""
         number, apart = int(self._asked.sum()), np.sqrt(self._asked.size / self._asked.sum())
         taken: list[np.ndarray] = []
-        # In single precision: of points that are as bad as one another by symmetry no last bit chooses.
+        # In single precision, so that rounding does not choose among points that symmetry makes equally bad.
         for point in points[np.argsort(-expected.astype(np.float32), kind="stable")]:
             if not taken or (np.hypot(*(np.array(taken) - point).T) >= apart).all():
                 taken.append(point)
@@ -194,7 +195,7 @@ class _Filling:
         return np.array(taken)
 
     def _check(self, fine: Interpolant, rough: Interpolant, points: np.ndarray) -> float:
-        """Predict points [k, 2] and measure them: the largest relative error of the fine interpolant."""
+        """Predict points [k, 2], then measure them; return the largest relative error of the fine interpolant."""
         predicted = fine(points)
         difference = self._difference(predicted, rough(points))
         self._ask(points)
@@ -204,7 +205,7 @@ class _Filling:
         return float(errors.max())
 
     def _filled(self, before: np.ndarray, bounds: np.ndarray) -> Filled:
-        """The whole grid; ``before`` is what was known before the last check."""
+        """The whole grid; ``before``: which points were measured before the last check."""
         left, checked = np.argwhere(~self._asked), self._asked & ~before
         values = {name: np.where(self._asked, measured, np.nan) for name, measured in self.values.items()}
         for name, losses in zip(self.losses, np.exp(self._logarithms()(left)).T, strict=True):
@@ -220,6 +221,6 @@ class _Filling:
         return Filled(values, np.where(self._asked, 0.0, bounds), spread)
 
     def _clipped(self, names: list[str], known: np.ndarray, points: np.ndarray) -> np.ndarray:
-        """Quantities that are no losses, interpolated within the values that they have, [k, q]."""
+        """Quantities that are no losses, interpolated and clipped to the range of their values, [k, q]."""
         there = np.stack([self.values[name][known] for name in names], axis=1)
         return np.clip(self._interpolant(known, there, "cubic")(points), there.min(axis=0), there.max(axis=0))

@@ -1,4 +1,4 @@
-"""How far the loss rises between two models."""
+"""The loss barrier between two models."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ class Barrier:
 
 
 def barrier(x: np.ndarray, loss: np.ndarray, start: float, end: float) -> Barrier | None:
-    """max over t of L(t) − [the straight line between L(start) and L(end)] (Entezari et al. 2022).
+    """The largest L(t) − [the straight line between L(start) and L(end)] over t (Entezari et al. 2022).
 
     Args:
         x: steps along the line, ascending, [n].
-        loss: there, [n].
-        start, end: where the two models are.
+        loss: the losses there, [n].
+        start, end: the steps at which the two models are.
 
     Returns:
-        The barrier over the points between them; ``None`` where they are one, or the losses are not finite.
+        The barrier over the points between them; ``None`` where both are the same point, or the losses are not finite.
 
     Example:
         >>> import numpy as np

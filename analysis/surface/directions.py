@@ -1,4 +1,4 @@
-"""Directions in parameter space: drawn at random and scaled, and the file that keeps them."""
+"""Directions in parameter space: drawn at random and scaled; and the file that they are saved in."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Normalisation = Literal["filter", "layer", "model", "none"]
 FORMAT = "fedscape-directions/1"
 
 _NOTHING_LEFT = 1e-9
-"""What orthogonalisation leaves of a filter with too few entries is rounding."""
+"""Smaller parts, relative to the draw, are rounding: what orthogonalisation leaves of a filter with too few entries."""
 
 
 def random_directions(
@@ -35,13 +35,13 @@ def random_directions(
     biases: bool = False,
     orthogonal: bool = True,
 ) -> Tensor:
-    """Gaussian directions, scaled as the point is.
+    """Draw Gaussian directions and scale them as the point is.
 
         d_f ← d_f / ‖d_f‖ · ‖w_f‖   for each filter f, with d ~ N(0, I)   (Li et al., NeurIPS 2018, section 4);
 
     ``layer`` does so for each parameter tensor, ``model`` for the whole vector, ``none`` leaves the draw as it is
-    (with ``biases``: the plain Gaussian directions of Qu et al., ICML 2022).  What is zero in ``w`` is zero in the
-    direction.
+    (with ``biases``: the plain Gaussian directions of Qu et al., ICML 2022).  Filters that are zero in ``w`` are zero
+    in the direction.
 
     Args:
         w: the point, [d].
@@ -50,10 +50,10 @@ def random_directions(
             to the rounding to the type of ``w``.
         count: how many, k; the first ones are the same whatever k.
         normalisation: ``filter``, ``layer``, ``model`` or ``none``.
-        biases: biases and the parameters of normalisation layers move too, each tensor scaled as one filter; they
-            stay where they are otherwise, as in the paper.
+        biases: move biases and the parameters of normalisation layers too, each tensor scaled as one filter; unless
+            given they are fixed, as in the paper.
         orthogonal: orthogonalise filter by filter (layer by layer, ...) before scaling, so that the directions are
-            orthogonal and scaled as said, both.  Of a filter with n entries the directions from the (n+1)-th on are 0.
+            both orthogonal and scaled.  Of a filter with n entries the directions from the (n+1)-th on are 0.
 
     Returns:
         The directions [k, d], with the dtype and on the device of ``w``.
@@ -90,7 +90,7 @@ def random_directions(
 
 
 def _parts(vector: Tensor, space: ParameterSpace, normalisation: str) -> Iterator[Tensor]:
-    """What is scaled as one, as rows of views [rows, size] of the vector."""
+    """The parts that are scaled as one each: the rows of views [rows, size] of the vector."""
     if normalisation in ("model", "none"):
         yield vector.view(1, -1)
         return
@@ -100,7 +100,7 @@ def _parts(vector: Tensor, space: ParameterSpace, normalisation: str) -> Iterato
 
 
 class Directions(NamedTuple):
-    """Directions that a file keeps.
+    """Directions with what a file says about them.
 
     Attributes:
         vectors: [k, d].
@@ -117,7 +117,7 @@ class Directions(NamedTuple):
     source: str
 
     def save(self, path: str | Path, space: ParameterSpace) -> None:
-        """Keep them in a file, for other checkpoints of the same model.
+        """Save them in a file, for other checkpoints of the same model.
 
         Raises:
             FedscapeError: it cannot be written.
@@ -134,10 +134,10 @@ class Directions(NamedTuple):
 
     @classmethod
     def load(cls, path: str | Path, space: ParameterSpace) -> Directions:
-        """The directions of a file, on the CPU.
+        """Read the directions of a file, on the CPU.
 
         Raises:
-            FedscapeError: no such file, no directions, damaged, or of another model.
+            FedscapeError: there is no such file, it holds no directions or those of another model, or it is damaged.
         """
         contents = load_torch(path)
         if not isinstance(contents, dict) or contents.get("format") != FORMAT:

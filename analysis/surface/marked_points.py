@@ -1,4 +1,4 @@
-"""Points with a name in a plane."""
+"""Points of a plane that have a name."""
 
 from __future__ import annotations
 

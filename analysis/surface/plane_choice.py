@@ -1,13 +1,13 @@
-"""The plane that is asked for by name, with directions from a file or kept in one."""
+"""The plane that the options ask for; its directions are read from a file, or kept in one."""
 
 from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Any, Literal
 
 from analysis.surface.directions import Directions
 from analysis.surface.models import Model, labels_of
+from analysis.surface.options import Grid
 from analysis.surface.planes import (
     Plane,
     hessian_plane,
@@ -23,69 +23,85 @@ from landscape import FedscapeError, Landscape
 from landscape.compute.distributed import rank_and_world
 from landscape.terminal.progress import Progress
 
-PlaneKind = Literal["random", "hessian", "three", "pca", "line"]
+_MODELS = {"random": (1,), "hessian": (1,), "three": (3,), "line": (1, 2), "pca": ()}
+"""How many models each plane goes through; empty: any number."""
 
 
 def plane_of(
-    kind: PlaneKind,
-    landscape: Landscape,
-    models: list[Model],
-    seed: int,
-    seeds: int,
-    orthogonal: bool,
-    how: dict[str, Any],
-    directions: str | Path | None,
-    store: str | Path | None,
-    progress: bool,
+    grid: Grid, landscape: Landscape, models: list[Model], store: Path | None = None, *, progress: bool = False
 ) -> Plane:
-    """The plane of a kind through the models; directions that are made are kept where a file is named.
+    """The plane that ``grid`` asks for, through the models; directions that are made are kept where a file is named.
 
     Args:
-        kind: which.
+        grid: which plane, and how random directions are drawn; a plane of the caller's own is returned as it is.
         landscape: around the first model, or the only one.
-        models: as many as the kind needs; none where there is only the landscape.
-        seed, seeds, orthogonal, how: of random directions (``how``: normalisation and biases).
-        directions: the file that keeps them.
-        store: the surface's file, beside which the Hessian's directions are kept unless a file is named.
+        models: as many as the plane needs; empty where there is only the landscape.
+        store: the surface's file; the Hessian's directions are kept beside it unless another file is named.
         progress: show that of the Hessian's eigenvectors.
 
     Raises:
-        FedscapeError: an unknown kind, another number of models than it needs, models that make no plane, a file of
+        FedscapeError: an unknown plane, another number of models than it needs, models that span no plane, a file of
             directions that cannot be used or written.
     """
-    counts = {"random": (1,), "hessian": (1,), "three": (3,), "line": (1, 2), "pca": ()}
-    if kind not in counts:
-        raise FedscapeError(f"unknown plane '{kind}': give {', '.join(counts)}")
-    count = max(len(models), 1)
-    if counts[kind] and count not in counts[kind]:
-        wanted = " or ".join(map(str, counts[kind]))
+    if isinstance(grid.plane, Plane):
+        if len(models) > 1 or grid.directions is not None:
+            raise FedscapeError("a plane of your own has its models and directions: leave out others and directions")
+        return grid.plane
+    _check(grid, models)
+    weights, labels = [m.weights(landscape) for m in models], labels_of(models)
+    if grid.plane == "three":
+        return three_plane(weights, labels)
+    if grid.plane == "pca":
+        return pca_plane(weights, [f"round {m.checkpoint.round}" for m in models])
+    if grid.plane == "line" and len(models) == 2:
+        return line_between(weights, labels)
+    return _around_one(grid, landscape, store, progress)
+
+
+def _check(grid: Grid, models: list[Model]) -> None:
+    """Refuse a plane that these models cannot have.
+
+    Raises:
+        FedscapeError: as :func:`plane_of`.
+    """
+    kind, count = str(grid.plane), max(len(models), 1)
+    if kind not in _MODELS:
+        raise FedscapeError(f"unknown plane '{kind}': give {', '.join(_MODELS)}")
+    if _MODELS[kind] and count not in _MODELS[kind]:
+        wanted = " or ".join(map(str, _MODELS[kind]))
         raise FedscapeError(f"{count} checkpoints are given: the plane '{kind}' goes through {wanted}")
-    if directions is not None and (kind in ("three", "pca") or (kind == "line" and count == 2)):
+    if grid.directions is not None and (kind in ("three", "pca") or (kind == "line" and count == 2)):
         raise FedscapeError(f"the plane '{kind}' has the directions of its models: leave out the file of directions")
     if kind == "pca" and not models:
         raise FedscapeError("the plane 'pca' is of a run's models: give checkpoints")
-    weights, labels = [m.weights(landscape) for m in models], labels_of(models)
-    if kind == "three":
-        return three_plane(weights, labels)
-    if kind == "pca":
-        return pca_plane(weights, [f"round {m.checkpoint.round}" for m in models])
-    if kind == "line" and count == 2:
-        return line_between(weights, labels)
-    own = directions is None
-    if own and kind == "hessian" and store is not None:
-        directions = Path(store).with_suffix(".directions.pt")
-    if directions is not None and os.path.exists(directions):
-        kept = Directions.load(directions, landscape.space)
+
+
+def _around_one(grid: Grid, landscape: Landscape, store: Path | None, progress: bool) -> Plane:
+    """A plane or lines through one model: along the directions of a file where it is there, else along new ones."""
+    own, file = grid.directions is None, None if grid.directions is None else Path(grid.directions)
+    if own and grid.plane == "hessian" and store is not None:
+        file = store.with_suffix(".directions.pt")
+    if file is not None and os.path.exists(file):
+        kept = Directions.load(file, landscape.space)
         if not own or kept.source == landscape.digest():
-            return profiles_along(landscape, kept) if kind == "line" else plane_along(landscape, kept)
-    plane: Plane
-    if kind == "line":
-        plane = profiles(landscape, seed, seeds, **how)
-    elif kind == "random":
-        plane = random_plane(landscape, seed, orthogonal=orthogonal, **how)
-    else:
-        with Progress("Hessian", unit="HVPs", enabled=progress) as bar:
-            plane = hessian_plane(landscape, seed, report=lambda n, error: bar.update(n, error=error))
-    if directions is not None and rank_and_world()[0] == 0:
-        plane.kept(landscape).save(directions, landscape.space)
+            return profiles_along(landscape, kept) if grid.plane == "line" else plane_along(landscape, kept)
+    plane = _new(grid, landscape, progress)
+    if file is not None and rank_and_world()[0] == 0:
+        plane.kept(landscape).save(file, landscape.space)
     return plane
+
+
+def _new(grid: Grid, landscape: Landscape, progress: bool) -> Plane:
+    """A plane or lines along directions that are drawn, or found as eigenvectors."""
+    if grid.plane == "line":
+        return profiles(landscape, grid.seed, grid.seeds, normalisation=grid.normalisation, biases=grid.biases)
+    if grid.plane == "random":
+        return random_plane(
+            landscape,
+            grid.seed,
+            normalisation=grid.normalisation,
+            biases=grid.biases,
+            orthogonal=not grid.as_drawn,
+        )
+    with Progress("Hessian", unit="HVPs", enabled=progress) as bar:
+        return hessian_plane(landscape, grid.seed, report=lambda n, error: bar.update(n, error=error))

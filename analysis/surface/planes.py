@@ -1,4 +1,4 @@
-"""Planes and lines in parameter space: where a surface is measured, and where models lie in it."""
+"""Planes and lines in parameter space, and the coordinates of models in them."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from landscape.storage.digests import tensor_digest
 EIGENVECTORS = "eigenvectors"
 
 MARGIN = 0.2
-"""How far a grid reaches beyond the models, as a share of their extent, unless told."""
+"""How far a grid reaches beyond the models, as a share of their extent, unless given."""
 
 BLOCK = 2**20
-"""Numbers of all models together that are looked at in float64 at once: 8 MiB, some three times."""
+"""How many numbers, of all models together, are in float64 at once: 8 MiB, in about three arrays."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,13 +33,13 @@ class Plane:
         origin: the point at x = y = 0, [d].
         directions: [2, d]; neither orthogonal nor of unit length unless they were made so.
         normalisation: how the directions were scaled or made.
-        seed: of what is random in them.
+        seed: of their random numbers.
         kind: ``random``, ``hessian``, ``three`` or ``pca``; of :class:`Lines` ``line`` or ``profile``.
         labels: of the two axes, with their units.
         marks: the models in it.
-        trajectory: the coordinates of the models that a run passed, [t, 2].
+        trajectory: the coordinates of the models along a run, [t, 2].
         explained: shares of the models' variance along the two directions.
-        values: of the Hessian, where the directions are its eigenvectors.
+        values: the eigenvalues, where the directions are eigenvectors of the Hessian.
     """
 
     origin: Tensor
@@ -80,14 +80,14 @@ class Plane:
         if self.trajectory is not None:
             places = np.concatenate([places, self.trajectory])
         low, high = places.min(axis=0), places.max(axis=0)
-        # Of models that lie along a line, the plane is shown as a strip of a tenth of its length.
+        # Where the models lie nearly on a line, the grid is a strip whose width is a tenth of its length.
         beyond = (MARGIN if span is None else span) * np.maximum(high - low, 0.1 * (high - low).max())
         low, high = low - beyond, high + beyond
         x, y = (np.linspace(a, b, n) for a, b, n in zip(low, high, points, strict=True))
         return x, y
 
     def shares(self, x: float, y: float) -> np.ndarray:
-        """Of the models marked, the weights that sum to 1 and whose mean is the point at (x, y), [3].
+        """Weights of the marked models that sum to 1 and whose weighted mean is the point at (x, y), [3].
 
         These are its barycentric coordinates in the triangle of three models.
         """
@@ -101,7 +101,7 @@ class Plane:
         return (first @ second / (first.norm() * second.norm())).item()
 
     def kept(self, landscape: Landscape) -> Directions:
-        """Its directions, to be saved; with a fingerprint of the landscape they were made on."""
+        """Its directions as they are saved, with a fingerprint of the landscape they were made on."""
         return Directions(self.directions, self.normalisation, self.seed, self.labels, landscape.digest())
 
     def digest(self) -> str:
@@ -110,7 +110,7 @@ class Plane:
 
 
 class Lines(Plane):
-    """The lines ``origin + x · directions[k]``, with k in the place of y; ``directions`` is [k, d]."""
+    """The lines ``origin + x · directions[k]``, with k in place of y; ``directions`` is [k, d]."""
 
     def point(self, x: float, y: float, out: Tensor | None = None) -> Tensor:
         """The point at x on line y, [d]; written to ``out`` where one is given."""
@@ -130,17 +130,17 @@ class Lines(Plane):
         return (np.arange(points[0]) - outside) / (last - 2 * outside), lines
 
     def shares(self, x: float, y: float) -> np.ndarray:
-        """The weights of the two models whose mean is the point at x, [2]."""
+        """Weights of the two models whose weighted mean is the point at x, [2]."""
         return np.array([1 - x, x])
 
     @property
     def cosine(self) -> float:
-        """There is no angle of interest between lines."""
+        """Not a number: lines need no angle between them."""
         return float("nan")
 
 
 def uniform(points: int, span: float) -> np.ndarray:
-    """Uniform on [−span, span], symmetric to the bit, with an exact 0 in the middle of an odd number."""
+    """Points uniform on [−span, span], exactly symmetric, with an exact 0 in the middle of an odd number."""
     return np.arange(1 - points, points, 2) / (points - 1) * span
 
 
@@ -167,7 +167,7 @@ def random_plane(
 def profiles(
     landscape: Landscape, seed: int = 0, count: int = 1, *, normalisation: str = FILTER, biases: bool = False
 ) -> Lines:
-    """Lines through ``landscape.weights`` along random directions, as they are drawn.
+    """Lines through ``landscape.weights`` along random directions, which are not orthogonalised.
 
     Raises:
         FedscapeError: as :func:`random_plane`, or no line is asked for.
@@ -196,7 +196,7 @@ def hessian_plane(
 ) -> Plane:
     """The plane along the unit eigenvectors of the Hessian's two largest eigenvalues.
 
-    An eigenvector has no sign: here its largest entry is positive.
+    The sign of an eigenvector is arbitrary: here its largest entry is positive.
 
     Raises:
         FedscapeError: the weights or the Hessian are not finite, or there is only one parameter.
@@ -212,7 +212,7 @@ def hessian_plane(
 
 
 def plane_along(landscape: Landscape, directions: Directions) -> Plane:
-    """The plane through ``landscape.weights`` along two directions, made at another checkpoint perhaps.
+    """The plane through ``landscape.weights`` along two directions, which may be of another checkpoint.
 
     Raises:
         FedscapeError: the weights are not finite, or there are not two directions.
@@ -225,7 +225,7 @@ def plane_along(landscape: Landscape, directions: Directions) -> Plane:
 
 
 def profiles_along(landscape: Landscape, directions: Directions) -> Lines:
-    """Lines through ``landscape.weights`` along directions that were kept, such as a plane's or eigenvectors.
+    """Lines through ``landscape.weights`` along directions from a file, such as those of a plane.
 
     Raises:
         FedscapeError: the weights are not finite.
@@ -254,7 +254,7 @@ def three_plane(models: Sequence[Tensor], labels: Sequence[str]) -> Plane:
     length = first.norm()
     u = first / length
     v = second - (second @ u) * u
-    v -= (v @ u) * u  # once more: what is left of nearly parallel vectors is rounding
+    v -= (v @ u) * u  # once more, against the rounding that nearly parallel vectors leave
     height = v.norm()
     if length == 0 or height <= 1e-6 * second.norm():
         raise FedscapeError("the three models lie on one line (or are the same): there is no plane through them")
@@ -267,9 +267,9 @@ def three_plane(models: Sequence[Tensor], labels: Sequence[str]) -> Plane:
 def pca_plane(models: Sequence[Tensor], labels: Sequence[str]) -> Plane:
     """The plane through the last of a run's models along which they varied most (Li et al., 2018, section 7).
 
-    The directions are the two first principal components of the models, of unit length; the trajectory is the models'
-    projection, so that what lies outside the plane is not seen (``explained`` says how much lies in it).  Sums are in
-    float64, over some of the parameters at a time: beside the models that takes the plane's own vectors.
+    The directions are the first two principal components of the models, of unit length.  The trajectory is the
+    projection of the models, so that movement outside of the plane is not seen (``explained`` says how much lies in
+    it).  Sums are in float64, over some of the parameters at a time: the memory is that of the models and the plane.
 
     Args:
         models: t ≥ 3 points, [d], in order.
@@ -296,7 +296,7 @@ def pca_plane(models: Sequence[Tensor], labels: Sequence[str]) -> Plane:
 
 
 def _blocks(models: Sequence[Tensor]) -> Iterator[tuple[slice, Tensor]]:
-    """Some parameters at a time: which, and the models' steps there from the last of them, [t, b] in float64."""
+    """Some parameters at a time: which, and there the models minus the last model, [t, b] in float64."""
     width = max(1, BLOCK // len(models))
     for start in range(0, len(models[-1]), width):
         part = slice(start, start + width)
@@ -306,7 +306,7 @@ def _blocks(models: Sequence[Tensor]) -> Iterator[tuple[slice, Tensor]]:
 def _components(models: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
     """Squared singular values of the centred models, [t], the largest first, and their left vectors, [t, t].
 
-    They are the eigenvectors of the matrix of the models' products: d is large.
+    They are the eigenvectors of the models' Gram matrix, [t, t], which is small where d is large.
     """
     products = torch.zeros(len(models), len(models), dtype=torch.float64, device=models[-1].device)
     for _, steps in _blocks(models):
@@ -317,9 +317,9 @@ def _components(models: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
 
 
 def _along(models: Sequence[Tensor], weights: Tensor) -> tuple[Tensor, Tensor]:
-    """The directions whose ``weights`` ([t, 2]) the centred models have, [2, d], and the models' places, [t, 2].
+    """The sums of the centred models with ``weights`` ([t, 2]), [2, d], and the models' coordinates, [t, 2].
 
-    The places are least squares, as of :meth:`Plane.project`; the first model's are not negative.
+    The coordinates are least squares, as :meth:`Plane.project` has them; those of the first model are not negative.
     """
     directions = models[-1].new_empty(2, len(models[-1]))
     lengths, products = (weights.new_zeros(2, count) for count in (2, len(models)))

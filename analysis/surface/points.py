@@ -1,4 +1,4 @@
-"""What is measured at a point of a surface: loss and accuracy, of training and test data, with their errors."""
+"""Measuring a point of a surface: loss and accuracy, of training and test data, with their standard errors."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from landscape.compute.devices import TF32
 BatchNorm = Literal["frozen", "recalculated", "interpolated"]
 
 LAMBDA_TOLERANCE = 1e-2
-"""Relative error of λ_max at a point, with which a surface of it is read."""
+"""Relative error of λ_max at a point: enough to read a surface of it."""
 
 
 class Points:
@@ -29,17 +29,17 @@ class Points:
 
     * ``frozen``: the landscape's own at every point;
     * ``recalculated``: those of the first landscape's samples at each point, as Garipov et al. do;
-    * ``interpolated``: means and variances of the models marked in the plane, in the shares that make up the point
-      (a variance that would be negative outside of the models is 0): at each model its own.
+    * ``interpolated``: means and variances of the marked models, with the weights whose mean is the point, so that
+      each model has its own (a variance that would be negative outside of the models is 0).
 
     Args:
         landscapes: by split, such as ``train``; statistics are recalculated on the samples of the first.
-        plane: where.
+        plane: where the points lie.
         batchnorm: one of the above; of a model without BatchNorm it changes nothing.
         weight_decay: c.
         statistics: of the models marked in the plane, [b] each; for ``interpolated``.
         lambda_max: measure the Hessian's largest eigenvalue too, of the first landscape's loss and penalties, to a
-            relative error of :data:`LAMBDA_TOLERANCE`; that takes some ten to fifty times a point's time.
+            relative error of :data:`LAMBDA_TOLERANCE`; a point takes ten to fifty times as long then.
         bf16: products and convolutions in bfloat16 (:class:`landscape.evaluation.Evaluator`), of the losses and
             accuracies; λ_max stays in float32.
 
@@ -90,7 +90,7 @@ class Points:
 
     @property
     def device(self) -> torch.device:
-        """Where it is measured."""
+        """The device of the landscapes."""
         return self._w.device
 
     @property
@@ -109,7 +109,7 @@ class Points:
             self._landscapes[split].batch_size = size
 
     def choose_batch_sizes(self, *, timed: bool = False) -> None:
-        """By the samples' shape (:meth:`landscape.evaluation.Evaluator.fit`), or the fastest found (``tune`` there)."""
+        """Choose by the samples' shape (:meth:`landscape.evaluation.Evaluator.fit`), or by time (``tune`` there)."""
         for evaluator in self._evaluators.values():
             if timed:
                 evaluator.tune()
@@ -117,12 +117,12 @@ class Points:
                 evaluator.fit()
 
     def keep(self) -> None:
-        """Prepare what is kept between points, before processes are forked that are to share it."""
+        """Prepare what is kept between points; before processes are forked, so that they share it."""
         for evaluator in self._evaluators.values():
             evaluator.keep()
 
     def full(self) -> Points:
-        """The same in float32, without what is asked for beside losses and accuracies: to check rounded ones."""
+        """The same losses and accuracies in float32, and nothing else: to check rounded ones."""
         landscapes = {split: landscape.to("float32") for split, landscape in self._landscapes.items()}
         batchnorm = "frozen" if self.batchnorm == "none" else self.batchnorm
         return Points(
@@ -135,7 +135,7 @@ class Points:
 
     @contextmanager
     def session(self) -> Iterator[None]:
-        """Inside, points are measured; afterwards the landscapes have the BatchNorm statistics they had."""
+        """Inside, points are measured; afterwards the landscapes have their former BatchNorm statistics."""
         with ExitStack() as stack:
             for layers in self._layers:
                 stack.enter_context(layers.untouched())
@@ -173,7 +173,7 @@ class Points:
 
 
 def _largest_eigenvalue(landscape: Landscape, w: Tensor) -> float:
-    """Of the Hessian at ``w``; not a number where the loss is not finite."""
+    """The Hessian's largest eigenvalue at ``w``; not a number where the gradient is not finite."""
     if not landscape.gradient(w).isfinite().all():
         return float("nan")
     return float(largest_eigenpairs(Hessian(landscape, w), 1, tolerance=LAMBDA_TOLERANCE).values[0])

@@ -1,4 +1,4 @@
-"""How much a surface owes to products of few digits: some of its points once more in float32."""
+"""The rounding error of a surface with products in bfloat16 or TF32: some of its points again in float32."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from analysis.surface.store import SurfaceStore
 from landscape.compute.randomness import numpy_generator
 
 _CHECKED = 8
-"""Points drawn at random, beside the models' own, the lowest and the highest."""
+"""How many points are drawn at random, beside those of the models, the lowest and the highest."""
 
 
 def rounding(full: Points, store: SurfaceStore, marks: Sequence[Mark]) -> dict[str, Any]:
-    """The largest deviations from float32 that were seen.
+    """Measure some points again in float32 and return the largest deviations.
 
     Args:
         full: measures in float32.
-        store: the surface; points that are interpolated are not looked at.
-        marks: of the models, which are among the points where they are the grid's.
+        store: the surface; interpolated points are left out.
+        marks: the models, which are measured again where they are points of the grid.
 
     Returns:
-        ``points``, how many were measured again, and by the name of each loss its relative deviation, of each accuracy
-        the deviation in percentage points: infinite where only one of the two is finite.
+        ``points``, how many were measured again; by name, the relative deviation of each loss and the deviation of each
+        accuracy in percentage points: infinite where only one of the two values is finite.
     """
     measured = np.argwhere(store.done)
     first = store.values[full.names[0]][store.done]

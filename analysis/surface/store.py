@@ -1,13 +1,14 @@
-"""The HDF5 file of a loss surface: what loss-landscape's plotters read, and enough to resume.
+"""The HDF5 file of a loss surface, which loss-landscape's plotters can read and a stopped measurement resumes from.
 
 Layout: ``xcoordinates`` [nx], ``ycoordinates`` [ny]; ``train_loss`` and ``train_acc`` (``test_...`` for the
 test split; accuracy in percent, absent where the targets are no classes) and their standard errors over the samples
 (``train_loss_stderr``, ...), [ny, nx], so that row j belongs to ``ycoordinates[j]`` as ``numpy.meshgrid`` has it;
 ``done`` [ny, nx], 1 where a point is measured; ``error`` [ny, nx], bounds on the relative error of the loss.  While
 points are being measured, the others are not-a-number; in the end (attribute ``finished``) they are interpolated,
-and their ``error`` is not 0.  Attributes say of what (:class:`Provenance`).  The directions are not in the file: the
-seed gives them again, or a file beside it.  The user block, 512 bytes which HDF5 readers skip, begins with the format's
-name and the SHA-256 of the rest, because HDF5's own reader does not stand damage.
+and their ``error`` is not 0.  The attributes are the fields of :class:`analysis.surface.provenance.Provenance`.  The
+directions are not in the file: the seed gives them again, or a file beside it.  The user block, 512 bytes which HDF5
+readers skip, begins with the format's name and the SHA-256 of the rest, because HDF5's own reader may crash on a
+damaged file.
 """
 
 from __future__ import annotations
@@ -18,13 +19,14 @@ import json
 import os
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 import h5py
 import numpy as np
 
+from analysis.surface.provenance import Provenance
 from landscape import FedscapeError
 from landscape.storage.files import atomic_write
 from landscape.version import versions
@@ -35,91 +37,24 @@ _USER_BLOCK = 512
 _WAY_OUT = "give another --out (store), or --fresh (resume=False) to replace it"
 
 WRITE_EVERY = 2.0
-"""Seconds between two writes of the file, at least; a kill loses no more than that."""
+"""Seconds between two writes of the file, at least: a process that is killed loses about so much."""
 
 MAX_POINTS = 1000
-"""Points along an axis, at most."""
-
-
-@dataclass(frozen=True)
-class Provenance:
-    """What a surface is of: surfaces with the same provenance are the same function on the same grid.
-
-    Attributes:
-        model, data, algorithm: names; ``round`` of training (``None``: unknown).
-        checkpoint, samples_digest, plane: digests of the model, of the samples, of origin and directions.
-        normalisation, seed: of the directions; ``span`` and ``points`` of the grid.
-        split, samples, clients: the data measured on; ``clients`` as in ``0-9, 12``, or ``all``.
-        loss, dtype: the loss function, and the type it was computed in.
-        kind: of the plane (:class:`analysis.surface.planes.Plane`).
-        others: digests of the other models that the plane goes through, in order.
-        regulariser: what is added to the loss, in words; nothing where it is empty.
-        batchnorm: which statistics BatchNorm has at a point (:class:`analysis.surface.points.Points`), or ``none``.
-        test: whether the test data are measured too, beside ``split``.
-        lambda_max: whether the Hessian's largest eigenvalue is.
-    """
-
-    model: str
-    data: str
-    algorithm: str
-    round: int | None
-    checkpoint: str
-    plane: str
-    normalisation: str
-    seed: int
-    span: float
-    points: int
-    split: str
-    samples: int
-    clients: str
-    samples_digest: str
-    loss: str
-    dtype: str
-    kind: str = "random"
-    others: str = ""
-    regulariser: str = ""
-    batchnorm: str = "none"
-    test: bool = False
-    lambda_max: bool = False
-
-    def differences(self, other: Provenance) -> list[str]:
-        """What differs, in words, causes before consequences: ``seed (0 there, 1 here)``."""
-        names = [f.name for f in fields(self) if getattr(self, f.name) != getattr(other, f.name)]
-        if {"checkpoint", "normalisation", "seed", "dtype", "kind", "others"} & set(names):
-            names = [name for name in names if name != "plane"]
-        if {"data", "split", "samples", "clients"} & set(names):
-            names = [name for name in names if name != "samples_digest"]
-        return [
-            f"{name.replace('_', ' ')} ({_short(getattr(self, name))} there, {_short(getattr(other, name))} here)"
-            for name in names
-        ]
-
-
-def client_ranges(clients: Sequence[int] | None) -> str:
-    """Client ids as text: ``0-9, 12``; ``all`` for ``None``."""
-    if clients is None:
-        return "all"
-    runs: list[list[int]] = []
-    for client in clients:
-        if runs and client == runs[-1][1] + 1:
-            runs[-1][1] = client
-        else:
-            runs.append([client, client])
-    return ", ".join(f"{a}" if a == b else f"{a}-{b}" for a, b in runs)
+"""The largest number of points along an axis."""
 
 
 class SurfaceStore:
-    """The values of a surface in the making, in memory and (where ``path`` is given) in a file.
+    """The values of a surface while it is measured, in memory and (where ``path`` is given) in a file.
 
     Attributes:
         x, y: coordinates, [nx] and [ny].
         values: by name, as in the file, [ny, nx]; not-a-number where there is none.
         done: which points are measured, [ny, nx].
         error: bounds on the loss's relative error, [ny, nx]; 0 where measured.
-        tolerance: what the bounds were to be within; ``None`` while there are points without a value.
+        tolerance: the tolerance that the bounds meet; ``None`` while there are points without a value.
         provenance: what is measured.
-        notes: what else is worth keeping (device, the plane's marks); but for the micro-batch sizes and how they were
-            chosen (``given``, ``by shape`` or ``by time``) it takes no part in resuming.
+        notes: other facts (device, the plane's marks); of these only the micro-batch sizes and how they were chosen
+            (``given``, ``by shape`` or ``by time``) matter to a measurement that is resumed.
         seconds: time spent measuring, all sessions together.
     """
 
@@ -145,14 +80,14 @@ class SurfaceStore:
 
     @property
     def promised(self) -> float:
-        """The largest of the error bounds; 0 where all is measured."""
+        """The largest of the error bounds; 0 where every point is measured."""
         return float(self.error.max())
 
     def resume(self) -> None:
-        """Take over what the file holds, where there is one.
+        """Take over the values of the file, where there is one.
 
         Raises:
-            FedscapeError: it is damaged, no surface, or one of something else.
+            FedscapeError: it is damaged, holds no surface, or another one.
         """
         if self.path is None or not os.path.exists(self.path):
             return
@@ -165,8 +100,8 @@ class SurfaceStore:
             raise FedscapeError(
                 f"{self.path} holds another surface, which differs in {', '.join(differing)}: " + _WAY_OUT
             )
-        # In the order of this store, not the file's alphabetical one: BLAS may round a column by its place, and what is
-        # interpolated must have the bits that a measurement without a stop gives it.
+        # In the order of this store, not the file's alphabetical one: BLAS may round a column depending on its place,
+        # and interpolated values must have the bits that a measurement without a stop has.
         self.values = {name: earlier.values[name] for name in self.values}
         self.done, self.seconds = earlier.done, earlier.seconds
         self.error, self.tolerance = earlier.error, earlier.tolerance
@@ -174,13 +109,15 @@ class SurfaceStore:
             self.notes = earlier.notes
         elif self.done.any():
             self.notes["batch_size"] = earlier.notes["batch_size"]
-            self.notes["batch_size_chosen"] = earlier.notes.get("batch_size_chosen", "by time")  # as all once were
+            self.notes["batch_size_chosen"] = earlier.notes.get(
+                "batch_size_chosen", "by time"
+            )  # older files do not say: it was the only way
 
     def replace(self) -> None:
-        """Make ready to write over what the file holds, if that is a surface of whatever.
+        """Check that the file, where there is one, is a surface, which may be written over.
 
         Raises:
-            FedscapeError: it is something else.
+            FedscapeError: it is no surface.
         """
         if self.path is not None and os.path.exists(self.path):
             _contents(self.path)
@@ -190,13 +127,13 @@ class SurfaceStore:
         return self.tolerance is not None and (bool(self.done.all()) or self.tolerance <= tolerance)
 
     def reopen(self) -> None:
-        """Forget what is interpolated: more is to be measured."""
+        """Drop the interpolated values, because more points are to be measured."""
         for array in self.values.values():
             array[~self.done] = np.nan
         self.error[:], self.tolerance = 0.0, None
 
     def put(self, row: int, column: int, values: Mapping[str, float]) -> None:
-        """Record one point, finite or not, and write the file where that is due."""
+        """Record one point, finite or not, and write the file if the last write is long enough ago."""
         for name, value in values.items():
             self.values[name][row, column] = value
         self.done[row, column] = True
@@ -204,7 +141,7 @@ class SurfaceStore:
             self.save()
 
     def finish(self, values: Mapping[str, np.ndarray], error: np.ndarray, tolerance: float) -> None:
-        """Take interpolated values where nothing is measured; a tolerance of 0 where all is."""
+        """Take over interpolated values at the points that are not measured, and note the tolerance they meet."""
         for name, array in values.items():
             self.values[name] = np.where(self.done, self.values[name], array)
         self.error = np.where(self.done, 0.0, error)
@@ -249,10 +186,10 @@ class SurfaceStore:
 
     @classmethod
     def read(cls, path: str | Path) -> SurfaceStore:
-        """A store as it lies on disk, finished or not.
+        """Read a store from its file, finished or not.
 
         Raises:
-            FedscapeError: no such file, not a surface, or damaged.
+            FedscapeError: there is no such file, it is no surface, or it is damaged.
         """
         path = Path(path)
         contents = _contents(path)
@@ -262,7 +199,7 @@ class SurfaceStore:
         try:
             with h5py.File(io.BytesIO(contents), "r") as file:
                 return cls._from(file, path)
-        except Exception as error:  # made by something else, under our name
+        except Exception as error:  # made by another program, with our format's name
             raise FedscapeError(damaged) from error
 
     @classmethod
@@ -283,7 +220,7 @@ class SurfaceStore:
 
 
 def _contents(path: Path) -> bytes:
-    """The bytes of a surface's file, damaged or not; of any other file no more than its beginning is read."""
+    """The bytes of a surface's file, damaged or not; of any other file only the beginning is read."""
     name = FORMAT.encode() + b"\n"
     try:
         with open(path, "rb") as file:
@@ -310,9 +247,3 @@ def _array(file: h5py.File, name: str, shape: int | tuple[int, ...]) -> np.ndarr
     if not fits or max(dataset.shape) > MAX_POINTS:
         raise ValueError(f"'{name}' has the shape {dataset.shape}")
     return dataset[()].astype(np.float64)
-
-
-def _short(value: object) -> str:
-    text = str(value)
-    text = text if text.isprintable() else ascii(text)
-    return text[:12] + "…" if len(text) == 64 else text[:80]

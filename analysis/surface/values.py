@@ -1,4 +1,4 @@
-"""A surface as a value: what was measured, of what, and how well it is known."""
+"""The result of measuring a surface: its values, their errors and their provenance."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ import numpy as np
 from analysis.surface.barrier import Barrier, barrier
 from analysis.surface.directions import FILTER
 from analysis.surface.marked_points import Mark
-from analysis.surface.store import Provenance, SurfaceStore
+from analysis.surface.provenance import Provenance
+from analysis.surface.store import SurfaceStore
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -29,7 +30,7 @@ _RECIPES = {
     "principal components": "the principal components of a run's models (Li et al. 2018)",
     "difference": "the straight line between two models",
 }
-"""By what :class:`Provenance` calls the normalisation."""
+"""What the values of ``Provenance.normalisation`` mean."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,24 +39,24 @@ class Surface:
 
     Attributes:
         x, y: steps along the first and the second direction, [nx] and [ny].
-        loss: mean loss, [ny, nx]; infinite or not-a-number where it is so.
+        loss: mean loss, [ny, nx]; may be infinite or not-a-number.
         accuracy: fraction of correct predictions, [ny, nx]; ``None`` where the targets are no classes.
         measured: which points have a value, [ny, nx]; all of them unless the surface is a file of a measurement that
             was stopped.
-        provenance: of what: checkpoint, plane, data, dtype.
+        provenance: checkpoint, plane, data, dtype.
         notes: device, micro-batch size, cosine between the directions.
         seconds: time spent measuring.
         kind: of the plane: ``random``, ``hessian``, ``three``, ``pca``, ``line`` (one row, y = 0) or ``profile`` (a
             row for each direction that the seed draws).
         axis_labels: of x and y; ``None``: steps along the directions.
-        marks: the models that lie in the plane; empty: the checkpoint at (0, 0).
-        trajectory: models on the way of a run, projected, [t, 2].
+        marks: the models in the plane; empty: the checkpoint at (0, 0).
+        trajectory: coordinates of the models along a run, projected on the plane, [t, 2].
         computed: which values are measured and not interpolated, [ny, nx]; ``None``: as ``measured`` says.
-        promised_error: of the interpolated values, relative; ``None`` where nothing is interpolated.
+        promised_error: bound on the relative error of interpolated losses; ``None`` where nothing is interpolated.
         loss_stderr, accuracy_stderr: standard errors over samples, [ny, nx].
         error: bounds on the loss's relative error, [ny, nx]; 0 where it is measured.
-        lambda_max: the Hessian's largest eigenvalue, [ny, nx], where it was measured.
-        test: the same of the test data, where they were measured too.
+        lambda_max: the Hessian's largest eigenvalue, [ny, nx]; ``None`` where it was not measured.
+        test: the surface of the test data; ``None`` where they were not measured.
     """
 
     x: np.ndarray
@@ -80,16 +81,16 @@ class Surface:
 
     @classmethod
     def load(cls, path: str | Path) -> Surface:
-        """Read a store, finished or not.
+        """Read a surface's file, of a finished measurement or not.
 
         Raises:
-            FedscapeError: no such file, not a surface, or damaged.
+            FedscapeError: there is no such file, it is no surface, or it is damaged.
         """
         return cls.of(SurfaceStore.read(path))
 
     @classmethod
     def of(cls, store: SurfaceStore, test: bool = False) -> Surface:
-        """What a store holds; of its test data where it holds them beside others."""
+        """The surface in a store; with ``test`` that of the test data, which it holds beside the training data."""
         p = store.provenance
         if test:
             p = replace(p, split="test", clients="all", samples=int(store.notes["test samples"]), test=False)
@@ -121,7 +122,7 @@ class Surface:
         )
 
     def row(self, k: int) -> Surface:
-        """One of the lines of a profile."""
+        """Line ``k`` of a profile, as a surface of one row."""
 
         def cut(array: np.ndarray | None) -> np.ndarray | None:
             return None if array is None else array[k : k + 1]
@@ -147,18 +148,18 @@ class Surface:
 
     @property
     def centre(self) -> tuple[int, int] | None:
-        """(row, column) of the first model's own point; ``None`` where it is none of the grid's."""
+        """(row, column) of the first model; ``None`` where it is no point of the grid."""
         rows, columns = np.flatnonzero(self.y == 0), np.flatnonzero(self.x == 0)
         return (int(rows[0]), int(columns[0])) if len(rows) and len(columns) else None
 
     @property
     def is_line(self) -> bool:
-        """Whether the rows are lines of their own (seeds of a profile) and no second axis."""
+        """Whether the rows are separate lines (such as the seeds of a profile), so that there is no second axis."""
         return self.kind in ("line", "profile") or len(self.y) == 1
 
     @property
     def barrier(self) -> Barrier | None:
-        """How far the loss rises between the first and the last model of a line; ``None`` where there are not two."""
+        """The loss barrier between the first and the last model of a line; ``None`` where there are not two."""
         if not self.is_line or len(self.y) > 1 or len(self.marks) < 2:
             return None
         ends = sorted(mark.x for mark in self.marks)
@@ -166,18 +167,18 @@ class Surface:
 
     @property
     def not_finite(self) -> int:
-        """How many measured losses are infinite or not-a-number."""
+        """The number of losses that are infinite or not-a-number."""
         return int((self.measured & ~np.isfinite(self.loss)).sum())
 
     def facts(self) -> dict[str, str]:
-        """The numbers worth reading, as text by name; of the test data too, where they were measured."""
+        """The main numbers as text, by name; of the test data too, where they were measured."""
         facts = self._values()
         if self.test is not None:
             facts |= {f"test {name}": fact for name, fact in self.test._values().items()}
         count = int((self.measured if self.computed is None else self.computed).sum())
         rate = f" ({count / self.seconds:,.1f} points/s)" if self.seconds > 0 else ""
         if (checked := self.notes.get("rounding")) is not None:
-            facts["rounding"] = self._rounding_words(checked)
+            facts["rounding"] = self._rounding_fact(checked)
         facts["measured"] = f"{count:,} of {self.measured.size:,} points in {self.seconds:.1f} s{rate}"
         if self.promised_error is not None:
             wrong = f"{self.measured.size - count:,} points; by the checks the loss is off by {self.promised_error:.2%}"
@@ -188,7 +189,7 @@ class Surface:
         return facts
 
     def _values(self) -> dict[str, str]:
-        """Of one split: in the centre, the extremes, the barrier, what is not finite."""
+        """The facts of one split: the centre, the extremes, the barrier, the number of values that are not finite."""
         facts = {}
         if self.centre is not None:
             facts["loss at the centre"] = f"{self.loss[self.centre]:.4g}"
@@ -207,7 +208,7 @@ class Surface:
             facts["not finite"] = f"{self.not_finite} points"
         return facts
 
-    def _rounding_words(self, checked: dict[str, Any]) -> str:
+    def _rounding_fact(self, checked: dict[str, Any]) -> str:
         p = self.provenance
         words = f"{p.dtype}: the loss is off by up to {checked[f'{p.split}_loss']:.2%}"
         if (accuracy := checked.get(f"{p.split}_acc")) is not None:
@@ -215,7 +216,7 @@ class Surface:
         return words + f" at {checked['points']} points that were measured in float32 too"
 
     def to_dict(self) -> dict[str, Any]:
-        """Everything as plain lists, numbers and text (:func:`landscape.storage.files.write_json` writes it)."""
+        """All values as lists, numbers and text, which :func:`landscape.storage.files.write_json` can write."""
         return {
             **asdict(self.provenance),
             "notes": self.notes,
@@ -241,7 +242,7 @@ class Surface:
 
     @property
     def accuracy_spread(self) -> float | None:
-        """By how many percentage points interpolated accuracies, of any split, were off where they were checked."""
+        """The largest error of interpolated accuracies at the checked points, of all splits, in percentage points."""
         seen = self.notes.get("spread", {})
         splits = [self, self.test] if self.test is not None else [self]
         found = [seen[name] for s in splits if (name := f"{s.provenance.split}_acc") in seen]
@@ -249,33 +250,33 @@ class Surface:
 
     @property
     def lambda_max_spread(self) -> float | None:
-        """By how much interpolated λ_max was off where it was checked."""
+        """The largest error of interpolated λ_max at the checked points."""
         return self.notes.get("spread", {}).get(f"{self.provenance.split}_lambda_max")
 
     @property
     def loss_label(self) -> str:
-        """What the loss is, with what is added to it and its unit."""
+        """The loss with its split, its regulariser and its unit."""
         return f"mean {self.split_word} {self.loss_name}"
 
     @property
     def loss_name(self) -> str:
-        """The same of any data."""
+        """The loss with its regulariser and its unit."""
         p = self.provenance
         added = f" + {p.regulariser}" if p.regulariser else ""
         return f"loss{added} ({'cross-entropy, nats' if p.loss == 'cross_entropy' else p.loss})"
 
     @property
     def recipe(self) -> str:
-        """How the directions were made, and with which statistics of BatchNorm, if there are any."""
+        """How the directions were made, and which BatchNorm statistics were used, if there are any."""
         name, statistics = self.provenance.normalisation, self.provenance.batchnorm
         drawn = f"random directions, {name.replace(',', '-normalised,', 1) if ',' in name else name + '-normalised'}"
         return _RECIPES.get(name, drawn) + ("" if statistics == "none" else f"; BatchNorm statistics {statistics}")
 
     def plot(self, path: str | Path | None = None) -> Figure:
-        """Filled contours of loss and accuracy, or curves of lines; written to ``path`` (.png, .pdf ...) where given.
+        """Draw contours of loss and accuracy, or curves of lines; written to ``path`` (.png, .pdf, ...) where given.
 
         Raises:
-            FedscapeError: the file cannot be written, or is of no kind Matplotlib writes.
+            FedscapeError: the file cannot be written, or Matplotlib writes no such files.
         """
         from analysis.surface.plots.figures import draw
         from landscape.storage.pictures import check_picture, save_figure

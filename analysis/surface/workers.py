@@ -27,21 +27,21 @@ Place = tuple[float, float]
 Values = dict[str, float]
 
 _AT_A_TIME = 0.3
-"""Seconds of work that a process is given at once, where a point takes less."""
+"""Seconds of work that a process is given at once, if a point takes less."""
 _PR_SET_PDEATHSIG = 1  # of Linux's prctl.h
 
 
 class Measuring(Protocol):
-    """What can be measured at a point, such as :class:`analysis.surface.points.Points`."""
+    """An object that measures quantities at a point, such as :class:`analysis.surface.points.Points`."""
 
     @property
     def names(self) -> Sequence[str]:
-        """Of the quantities."""
+        """The names of the quantities."""
         ...
 
     @property
     def device(self) -> torch.device:
-        """Where it is measured."""
+        """The device it computes on."""
         ...
 
     def measure(self, x: float, y: float) -> Values:
@@ -50,9 +50,9 @@ class Measuring(Protocol):
 
 
 def workers_for(device: torch.device, wanted: int | None = None, *, gradients: bool = False) -> int:
-    """How many processes measure: as many as PyTorch has threads, unless told; one on a GPU and on a rank.
+    """How many processes measure: unless given, as many as PyTorch has threads; one on a GPU and on a rank.
 
-    On a system that cannot fork safely (Windows, macOS) there is one unless told: spawned ones take seconds to start,
+    On a system that cannot fork safely (Windows, macOS) there is one unless given: spawned ones take seconds to start,
     and each has a copy of the data.
 
     With ``gradients`` there is one on any machine with a GPU, whatever the device: PyTorch's autograd, once used, has
@@ -129,7 +129,7 @@ class Workers:
             self._pool.shutdown(cancel_futures=True)
 
     def measure(self, places: Sequence[Place]) -> Iterator[tuple[int, Values]]:
-        """The number of each place and the quantities there, in the order in which they are done.
+        """Measure places; yield the number of each and its quantities, in the order in which they are finished.
 
         Raises:
             FedscapeError: a process was killed, or what measuring a point raises.
@@ -174,7 +174,7 @@ class Workers:
         start, each = 0, 1
         while start < len(places):
             stop = min(start + each * world, len(places))
-            # The last row has the seconds: all ranks must go on alike.
+            # The last row has the seconds: all ranks must choose the same number of points next.
             table = torch.zeros(stop - start + 1, len(names), dtype=torch.float64)
             before = time.perf_counter()
             with apart():
@@ -190,7 +190,7 @@ class Workers:
 
 
 _mine: Measuring
-"""In a process of the pool: what its parent measures."""
+"""In a process of the pool: the measuring object of its parent."""
 
 
 def _begin_forked(points: Measuring, parent: int) -> None:
@@ -214,7 +214,7 @@ def _end_with_parent() -> None:
 
 
 def _pickled(points: Measuring, processes: int) -> bytes:
-    """By pickle itself: through PyTorch's own way all processes would move one and the same module."""
+    """Pickle by the standard library: as PyTorch does it, all processes would share and move the same module."""
     try:
         return pickle.dumps(points)
     except (pickle.PicklingError, AttributeError, TypeError) as error:

@@ -1,4 +1,4 @@
-"""What pictures of surfaces show and say: quantities with their units, titles, captions with the recipe."""
+"""Values, labels, titles and captions of pictures of surfaces."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ if TYPE_CHECKING:
 Quantity = Literal["loss", "accuracy", "error", "lambda_max"]
 
 WORDS: dict[Quantity, str] = {"loss": "loss", "accuracy": "accuracy", "error": "error", "lambda_max": "λ_max"}
-"""What quantities are called in titles."""
+"""The names of quantities in titles."""
 
 _PLANES = {"three": "three models", "pca": "a run's principal components"}
 
 
 def values_of(surface: Surface, quantity: Quantity) -> np.ndarray:
-    """Loss or λ_max, or accuracy or error in percent, [ny, nx].
+    """The values of a quantity: loss or λ_max, or accuracy or error in percent, [ny, nx].
 
     Raises:
         FedscapeError: the surface has no accuracy or no λ_max, or there is no such quantity.
@@ -52,7 +52,7 @@ def stderr_of(surface: Surface, quantity: Quantity) -> np.ndarray | None:
 
 
 def label_of(surfaces: Sequence[Surface], quantity: Quantity) -> str:
-    """What the quantity is, with its unit; and of which data, where the surfaces are all of one split."""
+    """The name of the quantity with its unit, and with the split where all surfaces are of the same."""
     first = surfaces[0]
     of = f"{first.split_word} " if len({surface.provenance.split for surface in surfaces}) == 1 else ""
     if quantity == "lambda_max":
@@ -61,19 +61,19 @@ def label_of(surfaces: Sequence[Surface], quantity: Quantity) -> str:
 
 
 def by_split(surfaces: Sequence[Surface]) -> list[list[Surface]]:
-    """The surfaces; and once more of the test data, where all have them."""
+    """The surfaces, and those of the test data in a second list where all have them."""
     tests = [surface.test for surface in surfaces if surface.test is not None]
     return [list(surfaces), tests] if len(tests) == len(surfaces) else [list(surfaces)]
 
 
 def to_scale(surface: Surface) -> bool:
-    """Whether the two axes can be drawn to the same scale: none is more than 2.5 times as long as the other."""
+    """Whether the axes can be drawn to the same scale: neither is more than 2.5 times as long as the other."""
     wide, high = np.ptp(surface.x), np.ptp(surface.y)
     return bool(max(wide, high) <= 2.5 * min(wide, high))
 
 
 def axis_labels(surface: Surface) -> tuple[str, str]:
-    """Of x and y."""
+    """The labels of x and y."""
     if surface.axis_labels is not None:
         return surface.axis_labels
     scaled = " (filter-normalised)" if surface.provenance.normalisation == FILTER else ""
@@ -81,7 +81,7 @@ def axis_labels(surface: Surface) -> tuple[str, str]:
 
 
 def marks_of(surface: Surface) -> tuple[Mark, ...]:
-    """The models in the plane; the checkpoint, nameless in the origin, where none is named."""
+    """The models in the plane; where none is named, the checkpoint in the origin, without a label."""
     return surface.marks or (Mark("", 0.0, 0.0),)
 
 
@@ -96,7 +96,7 @@ def interpolated_mask(surface: Surface) -> np.ndarray:
 
 
 def default_labels(surfaces: Sequence[Surface]) -> list[str]:
-    """The shortest names that tell surfaces apart: algorithm, with round, with split, with the model's digest."""
+    """The shortest labels that differ: the algorithm, else with the round, the split or the model's digest."""
     origins = [s.provenance for s in surfaces]
     rounds = [p.algorithm if p.round is None else f"{p.algorithm}, round {p.round}" for p in origins]
     splits = [f"{name}, {s.split_word}" for name, s in zip(rounds, surfaces, strict=True)]
@@ -109,7 +109,7 @@ def default_labels(surfaces: Sequence[Surface]) -> list[str]:
 
 
 def line_labels(surfaces: Sequence[Surface]) -> list[str]:
-    """Labels in which the profiles of one checkpoint are one curve; a line between models bears their names."""
+    """Labels of lines: profiles of one checkpoint have the same label, a line between models has their names."""
     if all(len(surface.marks) > 1 for surface in surfaces):
         ends = [f"{s.marks[0].label} → {s.marks[-1].label}" for s in surfaces]
         return ends if len(set(ends)) == len(ends) else default_labels(surfaces)
@@ -119,7 +119,7 @@ def line_labels(surfaces: Sequence[Surface]) -> list[str]:
 
 
 def check_comparable(surfaces: Sequence[Surface], labels: Sequence[str] | None = None) -> list[str]:
-    """The labels of surfaces that one scale can serve.
+    """Check that the surfaces can share one scale, and return their labels.
 
     Raises:
         FedscapeError: there are none, not as many labels, or losses of several kinds or splits.
@@ -136,7 +136,7 @@ def check_comparable(surfaces: Sequence[Surface], labels: Sequence[str] | None =
 
 
 def title_of(surfaces: Sequence[Surface]) -> str:
-    """Of what: one model, or what several have in common."""
+    """The title: one model, or what several have in common."""
     first = surfaces[0]
     p = first.provenance
     model = p.algorithm + ("" if p.round is None else f", round {p.round}")
@@ -157,7 +157,7 @@ def title_of(surfaces: Sequence[Surface]) -> str:
 
 
 def caption_of(surfaces: Sequence[Surface]) -> str:
-    """The recipe: models, plane, points computed of all, promised error, arithmetic; then what is missing."""
+    """The caption: models, plane, how many points were measured, promised error, arithmetic; then what is missing."""
     recipes = [_recipe(surface, alone=len(surfaces) == 1) for surface in surfaces]
     parts = {name: _common(recipe[name] for recipe in recipes) for name in recipes[0]}
     sentences = [f"{name} {part}".strip() for name, part in parts.items() if part]
@@ -172,12 +172,12 @@ def caption_of(surfaces: Sequence[Surface]) -> str:
 
 
 def wrapped(text: str, inches: float) -> str:
-    """``text`` in lines that fit a figure of this width in the captions' size (8 points)."""
+    """``text`` broken into lines that fit a figure of this width, in the font size of captions (8 points)."""
     return "\n".join(textwrap.fill(line, max(30, int(14 * inches))) for line in text.split("\n"))
 
 
 def _recipe(surface: Surface, *, alone: bool) -> dict[str, str]:
-    """The parts of a caption, by the word before them; of several surfaces no accuracy is drawn."""
+    """The parts of a caption by the word before them; ``alone``: of a single surface, whose accuracy is drawn too."""
     p = surface.provenance
     size = f"{len(surface.x)} × {len(surface.y)} points"
     if surface.is_line:
@@ -203,7 +203,7 @@ def _recipe(surface: Surface, *, alone: bool) -> dict[str, str]:
 
 
 def _models(surface: Surface) -> str:
-    """The beginnings of the models' digests; of many, the first and how many."""
+    """The first characters of the models' digests; of more than three, the first digest and how many others."""
     first, *others = [digest[:8] for digest in (surface.provenance.checkpoint, *surface.provenance.others.split())]
     return f"{first} and {len(others)} others" if len(others) > 2 else ", ".join([first, *others])
 

@@ -1,4 +1,4 @@
-"""Surfaces as a figure of the kind that is asked for, or of the kind that fits them."""
+"""Draw surfaces as the kind of figure that is asked for, or that fits them."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ def draw(
     scale: ScaleKind = "auto",
     quantity: Quantity | None = None,
 ) -> Figure:
-    """Surfaces in one figure; of their test data too, where all have them.
+    """Draw surfaces in one figure, with their test data where all have them.
 
     Args:
         surfaces: of one loss and one split.
-        labels: one for each; ``None`` names what tells them apart.
+        labels: one for each; ``None``: the shortest that differ.
         kind: ``contours``, ``heatmap`` or ``relief``, a panel each; ``superimposed``: the first as a grid over each of
             the others; ``line`` for lines.  ``auto``: lines as lines, planes as contours, a single plane of three
             models as its training loss beside its test error where it has test data of classes.
@@ -39,8 +39,8 @@ def draw(
         quantity: draw this alone: ``loss``, ``accuracy``, ``error`` or ``lambda_max``.
 
     Raises:
-        FedscapeError: a quantity that was not measured, a kind that is none or that these surfaces cannot have,
-            surfaces that no scale serves.
+        FedscapeError: a quantity that was not measured, an unknown kind or one that these surfaces cannot have,
+            surfaces that cannot share a scale.
     """
     only = None if quantity is None else [quantity]
     check_figure(kind, len(surfaces), line=any(surface.is_line for surface in surfaces))
@@ -58,10 +58,10 @@ def draw(
 
 
 def check_figure(kind: str, count: int, *, line: bool) -> None:
-    """Refuse, before any work, a kind of figure that so many planes or lines cannot have.
+    """Refuse, before anything is measured, a kind of figure that so many planes or lines cannot have.
 
     Raises:
-        FedscapeError: a kind that is none, a line drawn as a plane or a plane as a line, nothing to superimpose on.
+        FedscapeError: an unknown kind, a line drawn as a plane or a plane as a line, nothing to superimpose on.
     """
     if kind not in get_args(FigureKind):
         raise FedscapeError(f"unknown kind of figure '{kind}': give {', '.join(get_args(FigureKind))}")

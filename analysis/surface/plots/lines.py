@@ -1,4 +1,4 @@
-"""Loss and accuracy along a line: a curve a label, a band over seeds or of standard errors, the barrier marked."""
+"""Pictures of loss and accuracy along lines: one curve for each label, with a band and the barrier marked."""
 
 from __future__ import annotations
 
@@ -42,16 +42,16 @@ def plot_lines(
     scale: ScaleKind = "auto",
     quantities: Sequence[Quantity] | None = None,
 ) -> Figure:
-    """Loss and, where all have them, accuracy and λ_max along lines.
+    """Draw loss and, where all have them, accuracy and λ_max along lines.
 
     Args:
         surfaces: of one loss and one split, each row a line; where all have test data, these are dashed curves beside
             the solid ones.
-        labels: one for each; all lines of one label are one curve, their mean, in a band from the smallest to
-            the largest, but for lines along eigenvectors, which are a curve each.  A curve of one line with
-            standard errors has a band of two of them.
+        labels: one for each; all lines of one label are drawn as one curve, their mean, in a band from the smallest to
+            the largest; but each line along an eigenvector is a curve of its own.  A curve of a single line has a band
+            of two standard errors, where they are known.
         scale: of the loss.
-        quantities: of ``loss``, ``accuracy``, ``error``, ``lambda_max``; what there is unless given.
+        quantities: some of ``loss``, ``accuracy``, ``error``, ``lambda_max``; all that were measured unless given.
 
     Raises:
         FedscapeError: nothing to draw, surfaces that are no lines or lack a quantity, or that differ in loss or split,
@@ -63,7 +63,7 @@ def plot_lines(
     names = line_labels(surfaces) if labels is None else labels
     curves: dict[str, list[Surface]] = {}
     for name, surface in zip(names, surfaces, strict=True):
-        if surface.provenance.normalisation == EIGENVECTORS:  # which are no sample of directions to have a mean of
+        if surface.provenance.normalisation == EIGENVECTORS:  # no random sample: a mean over them says nothing
             curves |= {f"{name}, eigenvector {k + 1}": [surface.row(k)] for k in range(len(surface.y))}
         else:
             curves.setdefault(name, []).append(surface)
@@ -91,7 +91,7 @@ def plot_lines(
 
 
 class _Style(NamedTuple):
-    """How a curve looks; ``fill`` is its markers', and the band's where it is its own colour."""
+    """The style of a curve; ``fill`` is the colour in its markers, and in its band where it is the curve's colour."""
 
     colour: str
     dashes: Any
@@ -100,7 +100,7 @@ class _Style(NamedTuple):
 
 
 def _style(number: int, surfaces: Sequence[Surface], both: bool) -> _Style:
-    """Of a label's curve; where there are test data, dashes are theirs, and colours and markers tell labels apart."""
+    """The style of a label's curve: with ``both`` splits, dashes mean test data and only colours and markers differ."""
     colour, marker, tested = COLOURS[number % 7], MARKERS[number % 7], surfaces[0].provenance.split == "test"
     if not both:
         return _Style(colour, DASHES[number % 7], marker, colour)
@@ -122,16 +122,16 @@ def _draw_curve(ax: Axes, surfaces: Sequence[Surface], name: str, quantity: Quan
     if len(rows) > 1 or spread is not None:
         if style.fill == style.colour:
             ax.fill_between(x, low, high, color=style.colour, alpha=0.2, linewidth=0)
-        else:  # only its edges: it lies over another
+        else:  # only the edges, because it lies over another band
             ax.fill_between(x, low, high, facecolor="none", edgecolor=style.colour, linestyle="--", linewidth=0.6)
     if rise is not None and rise.height > 0:
         _draw_barrier(ax, surfaces[0], rise, style.colour)
 
 
 def _draw_barrier(ax: Axes, surface: Surface, rise: Barrier, colour: str) -> None:
-    """The line between the two losses, and an arrow where the loss is farthest above it."""
+    """Draw the line between the two losses, and an arrow where the loss is farthest above it."""
     ends = sorted(mark.x for mark in surface.marks)[:: len(surface.marks) - 1]
-    x = np.linspace(ends[0], ends[1], 200)  # many points: a straight line is curved on a logarithmic axis
+    x = np.linspace(ends[0], ends[1], 200)  # many points, because a straight line is curved on a logarithmic axis
     chord = np.interp(x, ends, np.interp(ends, surface.x, surface.loss[0]))
     ax.plot(x, chord, ":", color=colour, linewidth=1)
     arrow = {"arrowstyle": "<->", "color": colour, "shrinkA": 0, "shrinkB": 0}
@@ -163,7 +163,7 @@ def _dress(ax: Axes, surfaces: Sequence[Surface], quantity: Quantity, scale: Sca
 
 
 def _bands(curves: dict[str, list[Surface]]) -> list[str]:
-    """What the bands and dots are."""
+    """What the bands and dots mean."""
     words = []
     counts = [sum(len(surface.y) for surface in several) for several in curves.values()]
     if max(counts) > 1:

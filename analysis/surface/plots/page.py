@@ -1,4 +1,4 @@
-"""An interactive page of loss surfaces in one HTML file that loads nothing from anywhere."""
+"""An interactive page of loss surfaces: one HTML file that loads nothing else."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def save_page(
 
 
 def check_page(path: str | Path) -> None:
-    """Refuse, before any work, what cannot become a page.
+    """Refuse, before anything is measured, a file that cannot be written as a page.
 
     Raises:
         FedscapeError: the name ends neither in .html nor in .htm, or Plotly is not installed.
@@ -62,20 +62,20 @@ def check_page(path: str | Path) -> None:
 
 
 def page(surfaces: Sequence[Surface], labels: Sequence[str] | None = None, scale: ScaleKind = "auto") -> str:
-    """HTML with the data, Plotly and all: relief, map or lines, to be turned, with every value under the pointer.
+    """The page as HTML, with the data and Plotly in it: a relief that can be turned, a map or lines.
 
-    The form switches between relief and map, loss, accuracy and λ_max, linear and logarithmic, training and test data
-    where all have both (lines show both); several surfaces are shown solid, as grids or not at all.  A content security
-    policy forbids the page to load anything.
+    The value of each point is shown under the pointer.  A form switches between relief and map, loss, accuracy and
+    λ_max, linear and logarithmic scale, training and test data where all have both (lines show both); each of several
+    surfaces is shown solid, as a grid or not at all.  A content security policy forbids the page to load anything.
 
     Args:
         surfaces: planes or lines of one loss and one split.
-        labels: one for each; ``None`` names what tells them apart.
-        scale: of the loss at first.
+        labels: one for each; ``None``: the shortest that differ.
+        scale: of the loss when the page is opened.
 
     Raises:
         FedscapeError: Plotly is not installed; nothing to draw, surfaces that differ in loss or split, planes
-            together with lines, a logarithmic scale of what has none.
+            together with lines, a logarithmic scale of values that cannot have one.
     """
     names = check_comparable(surfaces, labels)
     if len({surface.is_line for surface in surfaces}) > 1:
@@ -107,7 +107,7 @@ def page(surfaces: Sequence[Surface], labels: Sequence[str] | None = None, scale
         title=html.escape(title.replace("\n", ", ")),
         heading=html.escape(title).replace("\n", "<br>"),
         caption=html.escape(caption_of(surfaces) + _models(surfaces)),
-        # No text in the data can end the script that holds it.
+        # Without '<', no text in the data can end the script element that holds it.
         data=json.dumps(contents, ensure_ascii=False, allow_nan=False).replace("<", "\\u003c"),
         plotly=_plotly(),
         script=(_HERE / "page.js").read_text(encoding="utf-8"),
@@ -115,7 +115,7 @@ def page(surfaces: Sequence[Surface], labels: Sequence[str] | None = None, scale
 
 
 def _plotly() -> str:
-    """Plotly's own script, from the Python package."""
+    """Plotly's JavaScript, from its Python package."""
     try:
         from plotly.offline import get_plotlyjs
     except ImportError:
@@ -126,7 +126,7 @@ def _plotly() -> str:
 
 
 def _data(surface: Surface, label: str) -> dict[str, Any]:
-    """What a surface's splits have in common, as JSON has it."""
+    """What the splits of a surface have in common, as JSON."""
     promised = "" if surface.promised_error is None else f"{100 * surface.promised_error:.3g} %"
     return {
         "label": label,
@@ -143,7 +143,7 @@ def _data(surface: Surface, label: str) -> dict[str, Any]:
 
 
 def _values(surface: Surface, first: Surface) -> dict[str, list[list[float | None]] | None]:
-    """Those of one split, every number to its last bit, ``null`` where there is no finite one; λ_max of the first."""
+    """The values of one split, without rounding, ``null`` where one is not finite; λ_max is that of ``first``."""
     return {
         "loss": _rows(surface.loss),
         "accuracy": None if surface.accuracy is None else _rows(100 * surface.accuracy),
@@ -158,7 +158,7 @@ def _rows(values: np.ndarray) -> list[list[float | None]]:
 
 
 def _models(surfaces: Sequence[Surface]) -> str:
-    """What the signs mean."""
+    """What the marks and dots mean."""
     interpolated = any(interpolated_mask(surface).any() for surface in surfaces)
     if surfaces[0].is_line:
         tests = "; solid: training, dashed: test" if len(by_split(surfaces)) > 1 else ""

@@ -45,23 +45,24 @@ COLOUR_MAPS: dict[Quantity, str] = {
     "error": "cividis",
     "lambda_max": "magma",
 }
-"""Their lightness rises all the way: greyscale and colour-blind eyes see the same order."""
+"""Lightness increases along each, so that the order is the same in greyscale and for colour-blind readers."""
 
 LABEL_BOX: dict[str, Any] = {"boxstyle": "round,pad=0.15", "facecolor": "white", "edgecolor": "none", "alpha": 0.75}
-"""Behind labels of models, which lie on any colour."""
+"""A box behind the labels of models, which can be read on any colour."""
 
 MOST_LABELS = 12
-"""Models in one plane that still get their labels beside them."""
+"""With more models in a plane, their labels are left out."""
 
 
 def draw_panel(
     ax: Axes, surface: Surface, values: np.ndarray, scale: Scale | None, colours: str, kind: PanelKind = "contours"
 ) -> Any:
-    """The values from above, with what lies in the plane; small dots where the others are interpolated.
+    """Draw the values as seen from above, with the models; small dots are measured points, if others are interpolated.
 
-    ``contours`` has a thin line at every fourth level; ``heatmap`` a cell around every point, nothing between.
+    ``contours`` has a thin line at every fourth level; ``heatmap`` has a cell around every point, without
+    interpolation.
 
-    Returns what :func:`draw_colour_bar` wants, or ``None`` where no value is finite.
+    Returns what :func:`draw_colour_bar` takes, or ``None`` where no value is finite.
     """
     drawn: tuple[Any, Any] | None = None
     ax.set_facecolor("0.8")
@@ -83,7 +84,7 @@ def draw_panel(
         ax.text(0.5, 0.6, "no finite value", transform=ax.transAxes, ha="center")
     if interpolated_mask(surface).any():
         rows, columns = np.nonzero(computed_mask(surface))
-        at = surface.x[columns], surface.y[rows]  # white in black: seen on every colour
+        at = surface.x[columns], surface.y[rows]  # white with a black edge: visible on every colour
         ax.plot(*at, ".", markersize=4, markerfacecolor="white", markeredgecolor="black", markeredgewidth=0.4)
     draw_models(ax, surface)
     ax.locator_params(nbins=5)
@@ -95,13 +96,13 @@ def draw_panel(
 
 
 def _reach(along: np.ndarray, kind: PanelKind) -> tuple[float, float]:
-    """From the first point to the last; of a heat map, to the far sides of their cells."""
+    """From the first point to the last; of a heat map, to the outer edges of their cells."""
     first, last = (along[1] - along[0], along[-1] - along[-2]) if kind == "heatmap" else (0.0, 0.0)
     return along[0] - first / 2, along[-1] + last / 2
 
 
 def draw_models(ax: Axes, surface: Surface) -> None:
-    """The trajectory as a line from a square, and the models as white dots with their labels."""
+    """Draw the trajectory as a line that starts at a square, and the models as white dots with their labels."""
     outlined = [Stroke(linewidth=3, foreground="black"), Normal()]
     if surface.trajectory is not None:
         x, y = surface.trajectory.T
@@ -121,7 +122,7 @@ def draw_models(ax: Axes, surface: Surface) -> None:
         markeredgecolor="black",
         label="models",
     )
-    for mark in marks if 1 < len(marks) <= MOST_LABELS else ():  # a model alone is no other than the caption's
+    for mark in marks if 1 < len(marks) <= MOST_LABELS else ():  # the caption names a single model
         left = mark.x > 0.7 * surface.x[-1] + 0.3 * surface.x[0]
         ax.annotate(
             mark.label,
@@ -139,13 +140,13 @@ def draw_models(ax: Axes, surface: Surface) -> None:
 def draw_colour_bar(
     figure: Figure | SubFigure, axes: Sequence[Axes], drawn: Any, scale: Scale, label: str, **place: float
 ) -> None:
-    """One colour bar for all panels in ``axes``, which share ``scale``; ``drawn`` is any one's drawing.
+    """Draw one colour bar for all panels in ``axes``, which share ``scale``; ``drawn`` is what any of them shows.
 
     ``place`` is Matplotlib's ``pad``, ``fraction``, ``shrink``.
     """
     filled, lines = drawn
     options: dict[str, Any] = {"fraction": 0.046, "pad": 0.03, **place}
-    if lines is None:  # contours bring theirs along
+    if lines is None:  # filled contours have their own
         options["extend"] = scale.extend
     number = FuncFormatter(lambda value, _: f"{value:.4g}")
     bar = figure.colorbar(filled, ax=list(axes), ticks=scale.ticks, format=number, **options)
@@ -156,7 +157,7 @@ def draw_colour_bar(
 
 
 def quantities_of(surfaces: Sequence[Surface]) -> tuple[Quantity, ...]:
-    """What there is to draw: loss and, where all have them, accuracy and λ_max."""
+    """The quantities that all surfaces have: loss, accuracy, λ_max."""
     found: list[Quantity] = ["loss"]
     if all(surface.accuracy is not None for surface in surfaces):
         found.append("accuracy")
@@ -166,7 +167,7 @@ def quantities_of(surfaces: Sequence[Surface]) -> tuple[Quantity, ...]:
 
 
 def plot_surface(surface: Surface, kind: PanelKind = "contours", scale: ScaleKind = "auto") -> Figure:
-    """Loss and, where it was measured, accuracy."""
+    """Draw one surface as :func:`plot_surfaces` does."""
     return plot_surfaces([surface], kind=kind, scale=scale)
 
 
@@ -178,14 +179,14 @@ def plot_surfaces(
     quantities: Sequence[Quantity] | None = None,
     scale: ScaleKind = "auto",
 ) -> Figure:
-    """Surfaces from above, on common axes and for each quantity on one scale with one colour bar.
+    """Draw surfaces from above, on common axes; each quantity has one scale and one colour bar.
 
-    Several surfaces are side by side, in a row of panels for each quantity; of one surface the quantities are.  Where
-    all have test data, these have a row of their own below the training data's.
+    Several surfaces are side by side, in a row of panels for each quantity; of one surface, the quantities are side by
+    side.  Where all have test data, these have a row of their own below the training data's.
 
     Args:
         surfaces: of one loss and one split.
-        labels: one for each; ``None`` names what tells them apart.
+        labels: one for each; ``None``: the shortest that differ.
         kind: ``contours`` or ``heatmap``.
         quantities: of ``loss``, ``accuracy``, ``error``, ``lambda_max`` (which the training data's row alone has);
             ``None``: loss and accuracy of one surface, and λ_max where it has no test data; loss of several.
@@ -202,7 +203,7 @@ def plot_surfaces(
 
 
 class Panel(NamedTuple):
-    """One picture in a figure: what of which surface, and what is written above it."""
+    """One panel of a figure: a quantity of a surface, and the title above it."""
 
     surface: Surface
     quantity: Quantity
@@ -210,14 +211,14 @@ class Panel(NamedTuple):
 
     @property
     def values(self) -> np.ndarray:
-        """What it shows, [ny, nx]."""
+        """The values it shows, [ny, nx]."""
         return values_of(self.surface, self.quantity)
 
 
 def panels(
     surfaces: Sequence[Surface], labels: Sequence[str] | None = None, quantities: Sequence[Quantity] | None = None
 ) -> list[list[Panel]]:
-    """The rows of a figure of planes, as :func:`plot_surfaces` says.
+    """The rows of panels of a figure, as :func:`plot_surfaces` describes them.
 
     Raises:
         FedscapeError: nothing to draw, surfaces that differ in loss or split, lines.
@@ -235,7 +236,7 @@ def panels(
         ]
     alone = "" if labels is None else f"{names[0]}: "
     if quantities is None:
-        # There is none of the test data, so that theirs would be a shorter row.
+        # λ_max is measured on the training data only: the row of the test data would be shorter.
         quantities = [q for q in quantities_of(surfaces) if q != "lambda_max" or len(splits) == 1]
     elif "lambda_max" in quantities:
         splits = splits[:1]
@@ -247,7 +248,7 @@ def panels(
 
 
 def scales(grid: Sequence[Sequence[Panel]], scale: ScaleKind) -> dict[Quantity, Scale | None]:
-    """One for each quantity, over all panels that show it; accuracy and error are linear, λ_max where it must be."""
+    """One scale for each quantity, over all panels that show it; accuracy and error are linear."""
     wanted: dict[Quantity, ScaleKind] = {"loss": scale, "lambda_max": "auto" if scale == "log" else scale}
     values: dict[Quantity, list[np.ndarray]] = {}
     for panel in (panel for row in grid for panel in row):
@@ -259,7 +260,7 @@ def scales(grid: Sequence[Sequence[Panel]], scale: ScaleKind) -> dict[Quantity, 
 
 
 def plot_three(train: Surface, test: Surface, scale: ScaleKind = "auto", label: str | None = None) -> Figure:
-    """The plane of three models: training loss and test error side by side (Caldarola et al. 2022, figure 2).
+    """Draw the plane of three models: training loss beside test error (Caldarola et al. 2022, figure 2).
 
     Raises:
         FedscapeError: the surfaces are of two planes or of one split, or have no accuracy.
@@ -275,7 +276,7 @@ def plot_three(train: Surface, test: Surface, scale: ScaleKind = "auto", label: 
 
 
 def _figure(grid: Sequence[Sequence[Panel]], kind: PanelKind, scale: ScaleKind, title: str, caption: str) -> Figure:
-    """Panels on common axes; those of one quantity share a colour bar beside them."""
+    """Draw panels on common axes; those of one quantity share a colour bar beside them."""
     several = len({panel.quantity for panel in grid[0]}) > 1
     width = 5.6 if several else 4.4
     first = grid[0][0].surface
@@ -306,7 +307,7 @@ def _figure(grid: Sequence[Sequence[Panel]], kind: PanelKind, scale: ScaleKind, 
 
 
 def _share_axes(axes: np.ndarray, *, beside: bool) -> None:
-    """Common limits; labels below and, of panels ``beside`` each other, at the left only, where all have the same."""
+    """Set common limits; labels that are all the same stay at the bottom only and, if ``beside``, at the left only."""
     every = list(axes.flat)
     x, y = [ax.get_xlim() for ax in every], [ax.get_ylim() for ax in every]
     same = len({(ax.get_xlabel(), ax.get_ylabel()) for ax in every}) == 1
@@ -331,7 +332,7 @@ def check_planes(surfaces: Sequence[Surface]) -> None:
 
 
 def signs(surfaces: Sequence[Surface]) -> list[str]:
-    """What the dots and the lines of models mean."""
+    """What the dots and lines of the models mean, for the caption."""
     several = len({mark for surface in surfaces for mark in marks_of(surface)}) > 1 or len(set(surfaces)) > 1
     found = ["white dots: the models" if several else "white dot: the checkpoint"]
     for surface in surfaces:
@@ -344,7 +345,7 @@ def signs(surfaces: Sequence[Surface]) -> list[str]:
 
 
 def _signs_of_maps(grid: Sequence[Sequence[Panel]]) -> list[str]:
-    """What else is to be seen from above."""
+    """What the other marks in pictures from above mean, for the caption."""
     surfaces, found = [panel.surface for row in grid for panel in row], []
     if any(surface.trajectory is not None for surface in surfaces):
         found.append("square: the first of them")

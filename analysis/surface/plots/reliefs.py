@@ -1,4 +1,4 @@
-"""Loss surfaces in three dimensions: side by side, or superimposed, one of them as a grid."""
+"""Pictures of loss surfaces in three dimensions: side by side, or one as a grid over another."""
 
 from __future__ import annotations
 
@@ -44,16 +44,16 @@ if TYPE_CHECKING:
     from analysis.surface.values import Surface
 
 VIEW = (28.0, -58.0)
-"""Elevation and azimuth of the eye, in degrees."""
+"""Elevation and azimuth of the viewer, in degrees."""
 
 SOLID, GRID = "#9ECAE1", "#8C2D04"
-"""Light and dark: told apart in greyscale too."""
+"""Light and dark, so that they differ in greyscale too."""
 
 MOST_LINES = 26
-"""Of the grid, in each direction."""
+"""The most lines of a grid in each direction."""
 
 MOST_CELLS = 100
-"""Of a solid surface, in each direction."""
+"""The most cells of a solid surface in each direction."""
 
 
 def plot_reliefs(
@@ -64,11 +64,11 @@ def plot_reliefs(
     scale: ScaleKind = "auto",
     view: tuple[float, float] = VIEW,
 ) -> Figure:
-    """Surfaces as reliefs side by side, on common axes with one colour bar; of one surface, accuracy too.
+    """Draw surfaces as reliefs side by side, on common axes with one colour bar; of one surface, accuracy too.
 
     Args:
         surfaces: of one loss and one split; where all have test data, these have a row of their own below.
-        labels: one for each; ``None`` names what tells them apart.
+        labels: one for each; ``None``: the shortest that differ.
         quantity: ``loss``, ``accuracy`` or ``error``; ``None``: loss, and accuracy of a single surface.
         scale: of the loss; accuracy and error are linear.
         view: elevation and azimuth in degrees.
@@ -105,9 +105,9 @@ def plot_superimposed(
     scale: ScaleKind = "auto",
     view: tuple[float, float] = VIEW,
 ) -> Figure:
-    """The first surface as a grid over each of the others, solid, a panel each (Sun et al. 2023, figure 3).
+    """Draw the first surface as a grid over each of the others, a panel each (Sun et al. 2023, figure 3).
 
-    What lies behind is hidden: where the grid vanishes, it is below.
+    The others are solid and hide what is behind them: where the grid cannot be seen, it is below.
 
     Args:
         surfaces: two or more, of one loss and one split.
@@ -150,7 +150,7 @@ def heights(values: np.ndarray, scale: Scale) -> np.ndarray:
 
 
 def _axes(rows: int, columns: int, view: tuple[float, float], title: str, caption: str) -> tuple[Figure, np.ndarray]:
-    """Room for so many reliefs, [rows, columns], between the title and the caption."""
+    """A figure with axes for so many reliefs, [rows, columns], between the title and the caption."""
     width, height = 6.2 * columns + 0.4, 6.0 * rows
     figure = Figure(figsize=(width, height))
     axes = figure.subplots(rows, columns, squeeze=False, subplot_kw={"projection": "3d", "computed_zorder": False})
@@ -166,7 +166,7 @@ def _axes(rows: int, columns: int, view: tuple[float, float], title: str, captio
 
 
 def _dress(ax: Any, surfaces: Sequence[Surface], scale: Scale | None, label: str, title: str) -> None:
-    """Limits, ticks and labels: the same for all surfaces."""
+    """Set limits, ticks and labels, the same for all surfaces."""
     x, y = (np.concatenate([getattr(surface, name) for surface in surfaces]) for name in "xy")
     ax.set(xlim=(x.min(), x.max()), ylim=(y.min(), y.max()))
     if all(to_scale(surface) for surface in surfaces):
@@ -193,7 +193,7 @@ def _dress(ax: Any, surfaces: Sequence[Surface], scale: Scale | None, label: str
 
 
 def _short_lines(label: str) -> str:
-    """Axes in perspective are short."""
+    """Break a label into lines that fit an axis in perspective, which is short."""
     return textwrap.fill(label, 26, break_on_hyphens=False)
 
 
@@ -213,12 +213,12 @@ def _cells(surface: Surface, values: np.ndarray, scale: Scale, most: int) -> tup
 
 
 def _lines(count: int, most: int) -> np.ndarray:
-    """Which grid lines are drawn: the first, the last and evenly between."""
+    """Which grid lines are drawn: the first, the last and evenly spaced ones between."""
     return np.unique(np.linspace(0, count - 1, min(count, most + 1)).round().astype(int))
 
 
 def _add(ax: Any, cells: np.ndarray, faces: Any, edges: Any, width: float) -> None:
-    """One collection, so that what is in front hides what is behind."""
+    """Add the cells as one collection, so that those in front hide those behind."""
     if len(cells):
         ax.add_collection3d(Poly3DCollection(cells, facecolors=faces, edgecolors=edges, linewidths=width))
 
@@ -228,7 +228,7 @@ def _rgba(colour: str) -> np.ndarray:
 
 
 def _shaded(cells: np.ndarray) -> np.ndarray:
-    """The solid's colour, lit from the upper left, [m, 4]."""
+    """The colours of the cells of a solid surface, lit from the upper left, [m, 4]."""
     size = np.maximum(np.ptp(cells.reshape(-1, 3), axis=0), 1e-300) if len(cells) else np.ones(3)
     sides = (cells[:, [2, 3]] - cells[:, [0, 1]]) / size
     normal = np.cross(sides[:, 0], sides[:, 1])
@@ -240,7 +240,7 @@ def _shaded(cells: np.ndarray) -> np.ndarray:
 
 
 def _models(ax: Any, surface: Surface, values: np.ndarray, scale: Scale) -> None:
-    """Models and trajectory on the relief, never hidden by it."""
+    """Draw models and trajectory on the relief, in front of it."""
     height = RegularGridInterpolator((surface.y, surface.x), heights(values, scale), bounds_error=False)
     if surface.trajectory is not None:
         x, y = surface.trajectory.T

@@ -1,4 +1,4 @@
-"""Scales of values that several panels share: linear, or logarithmic where that can be."""
+"""Scales of values that several panels share: linear, or logarithmic where the values allow it."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ ScaleKind = Literal["auto", "linear", "log"]
 class Scale:
     """Levels, ticks and colour norm for the values of one panel or of several.
 
-    A logarithmic scale starts at the smallest positive value, but not eight decades below the median, and
-    spans eight decades at most; what lies beyond takes the colour of the end.
+    A logarithmic scale starts at the smallest positive value, at most eight decades below the median, and spans eight
+    decades at most; values outside have the colour of the nearest end.
     """
 
     levels: np.ndarray
@@ -34,7 +34,7 @@ class Scale:
         ``None`` where none of them is finite.
 
         Raises:
-            FedscapeError: another kind, or a logarithmic one asked for where it cannot be.
+            FedscapeError: an unknown kind, or a logarithmic scale of values that cannot have one.
         """
         if kind not in ("auto", "linear", "log"):
             raise FedscapeError(f"unknown scale '{kind}': give auto, linear or log")
@@ -58,16 +58,16 @@ class Scale:
 
     @property
     def logarithmic(self) -> bool:
-        """Whether it is."""
+        """Whether the scale is logarithmic."""
         return isinstance(self.norm, LogNorm)
 
     def label(self, label: str) -> str:
-        """``label``, with a word on a logarithm."""
+        """``label``, marked where the scale is logarithmic."""
         return f"{label}, log scale" if self.logarithmic else label
 
 
 def _log_ticks(floor: float, top: float) -> Any:
-    """A few numbers a decade where there are few decades, round ones where there is less than one."""
+    """Some ticks for each decade where there are few; round numbers where there is less than one decade."""
     if top < 10 * floor:
         ticks = np.asarray(MaxNLocator(6, steps=[1, 2, 5, 10]).tick_values(floor, top))
         return list(ticks[(ticks >= floor) & (ticks <= top)])

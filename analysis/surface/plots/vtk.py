@@ -1,6 +1,6 @@
 """Loss surfaces for ParaView: a structured grid as text, XML (``.vts``) or legacy (``.vtk``).
 
-The points lie flat, at z = 0, and the values are scalars on them, so that every number is as it was measured:
+All points have z = 0, and the values are scalars on them, exactly as they were measured:
 ParaView's *Warp By Scalar* raises the relief, by ``loss`` or by ``log10_loss``.
 """
 
@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 
 
 def check_vtk(path: str | Path) -> None:
-    """Refuse a name that is none of VTK's.
+    """Refuse a file that is not named as VTK's files are.
 
     Raises:
-        FedscapeError: it ends neither in .vts nor in .vtk.
+        FedscapeError: the name ends neither in .vts nor in .vtk.
     """
     if Path(path).suffix.lower() not in (".vts", ".vtk"):
         raise FedscapeError(f"{path} is no kind of VTK file: end it in .vts (XML) or .vtk (legacy)")
@@ -37,7 +37,7 @@ def save_vtk(surface: Surface, path: str | Path) -> None:
     interpolated or missing (0).  The models are a file of their own (:func:`save_vtk_models`).
 
     Raises:
-        FedscapeError: a name that is none of VTK's, or a file that cannot be written.
+        FedscapeError: a name that ends neither in .vts nor in .vtk, or a file that cannot be written.
     """
     check_vtk(path)
     legacy = Path(path).suffix.lower() == ".vtk"
@@ -75,7 +75,7 @@ def _arrays(surface: Surface) -> dict[str, np.ndarray]:
 
 
 def _values(surface: Surface) -> dict[str, np.ndarray]:
-    """Those of one split."""
+    """The arrays of one split."""
     with np.errstate(divide="ignore", invalid="ignore"):
         arrays = {"loss": surface.loss, "log10_loss": np.log10(surface.loss)}
     optional = {
@@ -92,12 +92,12 @@ def _points(surface: Surface) -> str:
 
 
 def _numbers(values: np.ndarray) -> str:
-    """A row of the grid on a line; ``repr`` keeps every bit."""
+    """One line for each row of the grid; ``repr`` rounds nothing."""
     return "\n".join(" ".join(map(repr, row)) for row in values.tolist())
 
 
 def _one_line(text: str) -> str:
-    """A legacy file's title: one line of printable ASCII, 255 characters at most."""
+    """``text`` as the title of a legacy file: one line of printable ASCII, 255 characters at most."""
     return " ".join(text.split()).encode("ascii", "replace").decode()[:255]
 
 

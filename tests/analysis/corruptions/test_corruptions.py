@@ -13,6 +13,7 @@ from analysis.corruptions import measure_corruptions
 from analysis.corruptions.__main__ import main
 from analysis.corruptions.images import GeneratedImages
 from analysis.corruptions.robustness import Robustness
+from analysis.source import Place
 from landscape import DATASETS, Checkpoint, Dataset, FedscapeError, Samples, load_dataset, make_dataset
 from landscape.data.corruptions import CORRUPTIONS, corrupt, generated
 from landscape.terminal.command import run
@@ -105,6 +106,14 @@ class TestPublishedFiles:
             found = measured(cifar, corruptions=("fog",), samples=count)
             assert found.samples == count
             assert (found.accuracy == found.clean_accuracy).all()
+
+    def test_options_come_by_name_or_as_a_place(self, cifar):
+        place = Place(samples=2, device="cpu", data_dir=cifar, model=BRIGHT)
+        found = measure_corruptions([bright()], ("fog",), place=place)
+        assert found.to_dict() == measured(cifar, corruptions=("fog",), samples=2).to_dict()
+        assert measure_corruptions([bright()], ("fog",), place=place, samples=3).samples == 3
+        with pytest.raises(TypeError, match="no option 'sample': did you mean 'samples'"):
+            measured(cifar, sample=2)
 
     def test_all_nineteen_are_wanted_unless_named(self, cifar):
         with pytest.raises(FedscapeError, match=r"gaussian_noise\.npy: No such file.*with --corruptions"):

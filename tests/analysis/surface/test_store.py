@@ -11,7 +11,8 @@ import pytest
 import torch
 
 from analysis.surface import Surface, measure_surface
-from analysis.surface.store import Provenance, SurfaceStore, client_ranges
+from analysis.surface.provenance import Provenance, client_ranges
+from analysis.surface.store import SurfaceStore
 from landscape import Checkpoint, FedscapeError, Landscape, build_model, load_dataset, make_partition
 from landscape.evaluation import Evaluator
 from tests.conftest import REPOSITORY

@@ -9,7 +9,7 @@ from torch import nn
 
 from analysis.source import Source
 from analysis.surface import measure_surface
-from figures.compare import compare
+from figures.comparison import compare
 from landscape import Checkpoint, Dataset, FedscapeError, Landscape, build_model, load_dataset, make_dataset
 from landscape.checkpoints.foreign import WRAPPERS, open_checkpoint
 from tests.landscape.checkpoints.checkpoints import KWARGS, checkpoint

@@ -1,4 +1,4 @@
-"""A data set at a glance: images as they are stored, with their classes."""
+"""Images of a data set as they are stored, with their classes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _COLUMNS = 5
 
 
 def contact_sheet(dataset: Dataset, count: int = 25, split: str = "train") -> Figure:
-    """``count`` random images with their classes: a name or number above each, or a colour over each pixel.
+    """Draw ``count`` random images with their classes: a name or number above each, or a colour over each pixel.
 
     Raises:
         FedscapeError: the inputs are no images of one or three channels, there are fewer than ``count``, or it is 0.

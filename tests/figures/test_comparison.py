@@ -10,7 +10,7 @@ import figures.measurements
 from analysis import measure_hessian
 from analysis.source import Source
 from figures.__main__ import main
-from figures.compare import compare
+from figures.comparison import compare
 from landscape import Landscape
 from landscape.terminal.command import run
 from landscape.terminal.table import Table

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from figures.__main__ import main
-from figures.contact_sheet import contact_sheet
+from figures.images import contact_sheet
 from landscape import FedscapeError, load_dataset, make_dataset
 from landscape.terminal.command import run
 

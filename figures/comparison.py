@@ -33,9 +33,9 @@ _MOST = len(COLOURS)
 
 @dataclass(frozen=True)
 class Subject:
-    """One checkpoint and what was measured of it.
+    """One checkpoint and its measurements.
 
-    ``metrics`` are the records of its run up to its round; empty where no run directory is beside it.
+    ``metrics`` are the records of its run up to its round; empty where the checkpoint lies in no run directory.
     """
 
     label: str
@@ -54,7 +54,7 @@ class Comparison:
     files: list[Path] = field(default_factory=list)
 
     def table(self) -> Table:
-        """Accuracy, loss and flatness, a row a checkpoint."""
+        """Accuracy, loss and flatness, one row for each checkpoint."""
         columns: tuple[str, ...] = (
             "model", "round", "test accuracy", "test loss", "train accuracy", "train loss",
             "λ1", "λ1/λ5", "trace", "trace stderr",
@@ -73,7 +73,7 @@ class Comparison:
         return Table(columns, tuple(rows))
 
     def sheet(self) -> Figure:
-        """Curves (where a run is known), eigenvalues and densities above, surfaces below."""
+        """Training curves (where a run is known), eigenvalues and densities above, surfaces below."""
         curves = any(s.metrics for s in self.subjects)
         labels = [s.label for s in self.subjects]
         reports = [s.report for s in self.subjects]
@@ -111,7 +111,7 @@ class Comparison:
         ax.legend()
 
     def _surfaces(self, figure: SubFigure) -> None:
-        """The loss surfaces on one scale; where there are two, their accuracies beside them on another."""
+        """The loss surfaces on one common scale; of two checkpoints, also the accuracies on another common scale."""
         first = self.subjects[0].surface
         groups = [("Loss", [s.surface.loss for s in self.subjects], "viridis", first.loss_label)]
         accuracies = [100 * s.surface.accuracy for s in self.subjects if s.surface.accuracy is not None]
@@ -161,9 +161,9 @@ def compare(
     Args:
         checkpoints: two to seven checkpoint files of the same data set.
         out: the folder for ``compare.png``, ``compare.txt``, ``compare.csv`` and the measurements
-            (``cache/``), which are read again next time and continued where they were interrupted.
+            (``cache/``); the next call reads them again, and continues those that were interrupted.
         top: how many eigenvalues.
-        points, span: of the loss surfaces, as in :func:`analysis.surface.__main__.measure_surface`.
+        points, span: of the loss surfaces, as in :func:`analysis.surface.measure.measure_surface`.
         trace_tolerance: standard error wanted of the trace, as a share of it.
         probes, steps: of the spectral densities, as in :func:`analysis.hessian.spectrum.density.estimate_density`.
         seed: of all random vectors; the surfaces of all checkpoints share their random numbers.
@@ -171,8 +171,8 @@ def compare(
         progress: show progress on stderr.
 
     Raises:
-        FedscapeError: a number of checkpoints that fits no sheet, checkpoints of different data, one that
-            cannot be loaded, a folder that cannot be written.
+        FedscapeError: fewer than two checkpoints or more than seven, checkpoints of different data, one that cannot be
+            loaded, a folder that cannot be written.
     """
     if not 2 <= len(checkpoints) <= _MOST:
         raise FedscapeError(f"{len(checkpoints)} checkpoints are given: compare 2 to {_MOST}")
