@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -109,16 +110,8 @@ class FlatModule:
         """
         if not outputs.requires_grad:
             return [torch.zeros_like(p) for p in self._parameters]
-        return list(
-            torch.autograd.grad(
-                outputs,
-                self._parameters,
-                weights,
-                create_graph=create_graph,
-                retain_graph=keep or create_graph,
-                allow_unused=True,
-                materialize_grads=True,
-            )
+        return _derivatives(
+            outputs, self._parameters, weights, create_graph=create_graph, retain_graph=keep or create_graph
         )
 
     def pushed(self, pulled: list[Tensor], dummy: Tensor, v: Tensor) -> Tensor:
@@ -127,14 +120,7 @@ class FlatModule:
         live = [i for i, p in enumerate(pulled) if p.requires_grad]
         if not live:
             return torch.zeros_like(dummy)
-        (image,) = torch.autograd.grad(
-            [pulled[i] for i in live],
-            dummy,
-            [parts[i] for i in live],
-            retain_graph=True,
-            allow_unused=True,
-            materialize_grads=True,
-        )
+        (image,) = _derivatives([pulled[i] for i in live], [dummy], [parts[i] for i in live], retain_graph=True)
         return image
 
     def gradient(self, loss: Tensor) -> Tensor:
@@ -155,16 +141,20 @@ class FlatModule:
         found = torch.empty_like(v)
         for k, row in enumerate(v):
             parts = [p.view(e.shape) for p, e in zip(row.split(self.space.sizes), self.space.entries, strict=True)]
-            products = torch.autograd.grad(
+            products = _derivatives(
                 [gradients[i] for i in live],
                 self._parameters,
                 [parts[i] for i in live],
                 retain_graph=keep or k < len(v) - 1,
-                allow_unused=True,
-                materialize_grads=True,
             )
             found[k] = join(products)
         return found
+
+
+def _derivatives(outputs: Any, inputs: Sequence[Tensor], weights: Any, **options: bool) -> list[Tensor]:
+    """``torch.autograd.grad``, zeros where nothing depends on an input: PyTorch 2.6's own zeros require a gradient."""
+    found = torch.autograd.grad(outputs, inputs, weights, allow_unused=True, **options)
+    return [torch.zeros_like(x) if slope is None else slope for x, slope in zip(inputs, found, strict=True)]
 
 
 def _copied(module: nn.Module) -> nn.Module:

@@ -225,10 +225,12 @@ def _pays(sample: _Sample, variances: deque[float], left: int, tolerance: float,
     With n probes still needed and the variance falling by a share s a step, a step saves ns probes.  Where they are
     more than the ``left`` dimensions, taking these is cheaper and exact.
     """
-    n = min(sample.probes_needed(tolerance), max_probes)
+    n = min(max(sample.probes_needed(tolerance), _BLOCK), max_probes)  # fewer are never drawn
+    if n >= left:
+        return True
     if n <= _BLOCK:
         return False
-    if n >= left or len(variances) <= _LOOK_BACK:
+    if len(variances) <= _LOOK_BACK:
         return True
     return n * (variances[0] / variances[-1] - 1) >= _LOOK_BACK
 
