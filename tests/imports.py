@@ -97,17 +97,18 @@ def circles(graph: dict[str, set[str]]) -> list[list[str]]:
 
 
 def wings() -> dict[str, set[str]]:
-    """The folders below the four packages, and ``figures``, with those each imports, without what follows from others.
+    """The folders below the four packages with those each imports, without what follows from others.
 
-    This is the transitive reduction of what :func:`room_graph` tells of folders.
+    ``figures`` and the front of ``landscape`` (its public names, and the class they are for) are one node each; other
+    modules that lie directly in a package are foundations or fronts, and not drawn.  This is the transitive reduction
+    of what :func:`room_graph` tells of folders.
     """
-    folders = {room(name) for name, file in MODULES.items() if file.name != "__main__.py" and room(name) not in MODULES}
-    folders |= {name for name, file in MODULES.items() if file.name == "__init__.py" and "." in name} | {"figures"}
-    graph: dict[str, set[str]] = {folder: set() for folder in folders}
-    for here, others in room_graph().items():
-        of = "figures" if here.startswith("figures") else here
-        if of in graph:
-            graph[of] |= {other for other in others if other in folders and other != of}
+    folders = {name for name, file in MODULES.items() if file.name == "__init__.py" and "." in name}
+    graph: dict[str, set[str]] = {node: set() for node in (*folders, "figures", "landscape")}
+    for module, others in room_graph().items():
+        here = _node(module)
+        if here in graph:
+            graph[here] |= {_node(other) for other in others} & (set(graph) - {here})
 
     def reached(start: str, without: str) -> set[str]:
         seen: set[str] = set()
@@ -120,3 +121,9 @@ def wings() -> dict[str, set[str]]:
         return seen
 
     return {here: {other for other in others if other not in reached(here, other)} for here, others in graph.items()}
+
+
+def _node(module: str) -> str:
+    if module == "landscape.landscape":
+        return "landscape"
+    return "figures" if module.startswith("figures.") else module

@@ -1,11 +1,24 @@
 """The house as ARCHITECTURE.md draws it: which folder imports which, and how large a room may be."""
 
 import ast
+import re
+import subprocess
 
 import pytest
 
 from tests.conftest import REPOSITORY
-from tests.imports import MODULES, PACKAGES, circles, import_graph, imports, is_drawing, parsed, room_graph, sources
+from tests.imports import (
+    MODULES,
+    PACKAGES,
+    circles,
+    import_graph,
+    imports,
+    is_drawing,
+    parsed,
+    room_graph,
+    sources,
+    wings,
+)
 
 ALLOWED = {
     "landscape": {"landscape"},
@@ -15,7 +28,7 @@ ALLOWED = {
 }
 MANY_ALIKE = {"trainers/algorithms", "landscape/data/formats"}
 """Folders of as many modules as there are things of one kind."""
-MOST_MODULES = 16
+MOST_MODULES, MOST_LINES, MOST_LINES_OF_A_FUNCTION = 16, 400, 60
 
 
 def test_no_circle_between_folders():
@@ -71,3 +84,40 @@ def test_no_folder_has_more_modules_than_a_newcomer_can_see(package):
 def test_each_folder_says_what_it_is_for(package):
     for folder in {file.parent for file in sources(package).values()}:
         assert ast.get_docstring(parsed(folder / "__init__.py")), folder
+
+
+def page() -> str:
+    return (REPOSITORY / "ARCHITECTURE.md").read_text(encoding="utf-8")
+
+
+def test_the_drawing_has_the_arrows_that_the_imports_have():
+    drawn = set(re.findall(r"^ +(\w+) --> (\w+)$", page(), re.M))
+    there = {(a.replace(".", "_"), b.replace(".", "_")) for a, others in wings().items() for b in others}
+    assert drawn == there
+
+
+def test_the_table_has_every_folder():
+    told = re.findall(r"^\| `([\w/]+)` \|", page(), re.M)
+    assert sorted(told) == sorted(node.replace(".", "/") for node in wings())
+
+
+def tracked() -> list[str]:
+    """Python files of the repository."""
+    found = subprocess.run(["git", "ls-files", "*.py"], cwd=REPOSITORY, capture_output=True, text=True, check=True)
+    return [name for name in found.stdout.splitlines() if (REPOSITORY / name).exists()]
+
+
+def length(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
+    """Lines of a function without its docstring."""
+    docstring = function.body[0] if ast.get_docstring(function) else None
+    told = 0 if docstring is None else docstring.end_lineno - docstring.lineno + 1
+    return function.end_lineno - function.lineno + 1 - told
+
+
+def test_files_and_functions_fit_on_a_few_screens():
+    for name in tracked():
+        text = (REPOSITORY / name).read_text(encoding="utf-8")
+        assert len(text.splitlines()) <= MOST_LINES, name
+        for node in ast.walk(ast.parse(text)):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                assert length(node) <= MOST_LINES_OF_A_FUNCTION, f"{name}:{node.lineno} {node.name}"
