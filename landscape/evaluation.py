@@ -30,7 +30,7 @@ _ELEMENTS = {"cpu": 256 * 3 * 32 * 32, "cuda": 1024 * 3 * 32 * 32}
 _SAMPLES = {"cpu": 1024, "cuda": 4096}
 _NEARLY = 1.03
 _TUNED = 128
-"""A micro-batch size is timed on at least as many samples."""
+"""A micro-batch size is timed on at least this number of samples."""
 
 
 def check_bf16(precision: str) -> None:

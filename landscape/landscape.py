@@ -29,8 +29,8 @@ class Landscape(Problem):
     in evaluation mode.  The model is copied: the one handed in is never changed.
 
     Where a ``torch.distributed`` process group is initialised, each rank works on its portion of the samples and
-    every quantity is summed over the ranks.  All ranks must then ask the same of the same landscape: the whole
-    data set on each, the same points and vectors.
+    every quantity is summed over the ranks.  All ranks must then make the same calls, with the whole data set, the same
+    points and the same vectors on each.
 
     Args:
         model: any module; its trainable parameters are the coordinates.

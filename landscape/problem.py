@@ -97,8 +97,8 @@ class Problem:
     def at(self, w: Tensor | None = None) -> Iterator[nn.Module]:
         """Inside, the model has its parameters at a point, and arithmetic is that of the landscape.
 
-        The module given is the landscape's own: read it or call it, but do not change it, and do not ask anything of
-        the landscape meanwhile.  :meth:`model` gives a copy.
+        The yielded module is the landscape's own: read it or call it, but do not change it, and do not evaluate the
+        landscape inside.  :meth:`model` returns a copy.
 
         Args:
             w: the point, [d]; ``weights`` unless given.

@@ -18,7 +18,7 @@ from landscape.space import ParameterSpace
 class FlatModule:
     """A private copy of a module whose trainable parameters are views of one vector ``buffer`` ([d]).
 
-    Arithmetic on flat vectors is as fast as a plain module: no functional call, no copy per parameter.  The module
+    It is as fast as a plain module: no functional call, no copy per parameter.  The module
     handed in is never changed.
 
     Raises:

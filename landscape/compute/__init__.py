@@ -1,16 +1,25 @@
 """The machine: devices, memory, ranks of a process group, reproducible random numbers."""
 
-from landscape.compute.devices import cpu_threads, free_memory, reproducible_arithmetic, resolve_device, resolve_dtype
-from landscape.compute.distributed import joined, rank_and_world, sum_over_ranks
+from landscape.compute.devices import (
+    cpu_threads,
+    free_memory,
+    memory_size,
+    reproducible_arithmetic,
+    resolve_device,
+    resolve_dtype,
+)
+from landscape.compute.distributed import apart, joined, rank_and_world, sum_over_ranks
 from landscape.compute.memory import keep_freed_memory
 from landscape.compute.randomness import global_seed, numpy_generator, torch_generator
 
 __all__ = [
+    "apart",
     "cpu_threads",
     "free_memory",
     "global_seed",
     "joined",
     "keep_freed_memory",
+    "memory_size",
     "numpy_generator",
     "rank_and_world",
     "reproducible_arithmetic",

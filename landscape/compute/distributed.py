@@ -66,7 +66,7 @@ def sum_over_ranks(tensor: Tensor) -> Tensor:
     return tensor
 
 
-def tell(message: str, *, consequence: bool = False) -> None:
+def report_failure(message: str, *, consequence: bool = False) -> None:
     """Print an error message on stderr: once if all ranks have the same message, else with the rank.
 
     Under ``torchrun`` the ranks exchange messages through its store, which exists before, during and after a group.
@@ -79,14 +79,16 @@ def tell(message: str, *, consequence: bool = False) -> None:
     rank, world = os.environ.get("RANK", ""), os.environ.get("WORLD_SIZE", "")
     if not (rank.isdigit() and world.isdigit()) or world == "1":
         print(f"error: {message}", file=sys.stderr)
-    elif (store := _torchruns_store()) is None:
+    elif (store := _torchrun_store()) is None:
         print(f"error: rank {rank}: {message}", file=sys.stderr)
     else:
-        tell_once(store, "" if consequence else message, int(rank), int(world), PATIENCE, message)
+        report_once(store, "" if consequence else message, int(rank), int(world), PATIENCE, message)
 
 
-def tell_once(store: dist.Store, message: str, rank: int, world: int, patience: timedelta, otherwise: str = "") -> None:
-    """As :func:`tell`, with any store that the ranks share; no rank waits longer than three times ``patience``.
+def report_once(
+    store: dist.Store, message: str, rank: int, world: int, patience: timedelta, otherwise: str = ""
+) -> None:
+    """As :func:`report_failure`, with any store of the ranks; no rank waits longer than three times ``patience``.
 
     Rank 0 reads the messages of the others and prints the common one if all are equal.  A rank returns only after its
     failure was reported, because ``torchrun`` ends all processes as soon as one has failed.
@@ -102,25 +104,25 @@ def tell_once(store: dist.Store, message: str, rank: int, world: int, patience: 
     alike = False
     if rank == 0:
         others = [f"failed/{other}" for other in range(1, world)]
-        alike = bool(message) and _heard(store, others, patience) == [message] * (world - 1)
-    elif message and _heard(store, ["said for all"], 2 * patience) == [message]:
+        alike = bool(message) and _received(store, others, patience) == [message] * (world - 1)
+    elif message and _received(store, ["said for all"], 2 * patience) == [message]:
         return
     if message:
-        _say(message if alike else f"rank {rank}: {message}")
+        _print_error(message if alike else f"rank {rank}: {message}")
         store.set("told", message)
     if rank == 0:
         store.set("said for all", message if alike else "")
-    if not message and _heard(store, ["told"], 3 * patience) is None:
-        _say(f"rank {rank}: {otherwise}")
+    if not message and _received(store, ["told"], 3 * patience) is None:
+        _print_error(f"rank {rank}: {otherwise}")
 
 
-def _say(message: str) -> None:
+def _print_error(message: str) -> None:
     """Print in one write, because several ranks print at once and ``print`` may write the newline separately."""
     sys.stderr.write(f"error: {message}\n")
     sys.stderr.flush()
 
 
-def _heard(store: dist.Store, keys: list[str], patience: timedelta) -> list[str] | None:
+def _received(store: dist.Store, keys: list[str], patience: timedelta) -> list[str] | None:
     """The values of the keys in the store; ``None`` if some are not set in time."""
     try:
         store.wait(keys, patience)
@@ -129,7 +131,7 @@ def _heard(store: dist.Store, keys: list[str], patience: timedelta) -> list[str]
     return [store.get(key).decode() for key in keys]
 
 
-def _torchruns_store() -> dist.Store | None:
+def _torchrun_store() -> dist.Store | None:
     if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True":
         return None  # the store is in rank 0 and ends with it
     try:

@@ -26,7 +26,7 @@ class List:
     """What there is: each data set's name and what it holds."""
 
     def run(self) -> None:
-        """Print a line a data set."""
+        """Print one line per data set."""
         for name, loader in sorted(DATASETS.items()):
             print(f"{name:14} {(loader.__doc__ or '').splitlines()[0]}")
 
@@ -41,7 +41,7 @@ class Fetch:
     """the folder that will hold the data set's own folder"""
 
     def run(self) -> None:
-        """Download, say where it is and what is left to do by hand."""
+        """Download, and print the folder and what to do by hand."""
         name = self.name.replace("-", "_")
         print(f"{name} is in {fetch(name, self.data_dir)}")
         if SOURCES[name].by_hand:

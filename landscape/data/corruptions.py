@@ -45,7 +45,7 @@ class Corruption:
     apply: Callable[[Images, Any, Draws], Images]
     constants: tuple[Any, ...]
     colour: bool = False
-    """whether it has no effect on grey images"""
+    """whether it is defined for colour images only"""
 
 
 def corrupt(images: Images, name: str, severity: int, seed: int = 0) -> Images:
@@ -152,7 +152,7 @@ def _defocus_blur(images: Images, c: tuple[float, float], draws: Draws) -> Image
 
 
 def _glass_blur(images: Images, c: tuple[float, int, int], draws: Draws) -> Images:
-    """Blurred, pixels moved, blurred again.
+    """Blur, move pixels, blur again.
 
     The script is meant to swap two pixels, but it assigns views of one array to one another: the first pixel gets the
     value of the second, which keeps its value.  The published images were made so, and this function does the same.

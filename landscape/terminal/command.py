@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 import torch
 
-from landscape.compute.distributed import RanksLostError, tell
+from landscape.compute.distributed import RanksLostError, report_failure
 from landscape.compute.memory import keep_freed_memory
 from landscape.errors import FedscapeError
 
@@ -58,16 +58,16 @@ def run(main: Callable[[], Any]) -> int:
     """Run a command and return its exit code: 2, and one sentence on stderr, for an error of input or environment.
 
     Under ``torchrun`` a sentence that all ranks have in common is printed once
-    (:func:`landscape.compute.distributed.tell`).
+    (:func:`landscape.compute.distributed.report_failure`).
     """
     keep_freed_memory()
     try:
         return main() or 0
     except FedscapeError as error:
-        tell(str(error), consequence=isinstance(error, RanksLostError))
+        report_failure(str(error), consequence=isinstance(error, RanksLostError))
         return EXIT_BAD_INPUT
     except torch.OutOfMemoryError as error:
-        tell(f"out of device memory, give a smaller --batch-size or --device cpu ({error})")
+        report_failure(f"out of device memory, give a smaller --batch-size or --device cpu ({error})")
         return EXIT_BAD_INPUT
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)

@@ -20,7 +20,7 @@ from landscape.terminal.progress import Progress
 
 SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".webp", ".tif", ".tiff", ".ppm", ".pgm")
 KEPT = 1 << 26
-"""The number of pixel bytes from which decoded images are kept in a file: decoding takes more than two seconds."""
+"""The number of pixel bytes from which decoded images are kept in a file: decoding so many takes seconds."""
 
 Size = tuple[int, int]
 """Height and width."""

@@ -18,7 +18,7 @@ import torch.multiprocessing as mp
 from analysis import Fisher, GaussNewton, Hessian, largest_eigenpairs
 from landscape import FedscapeError, Landscape, Samples
 from landscape.compute.devices import resolve_device
-from landscape.compute.distributed import joined, rank_and_world, start_from_environment, sum_over_ranks, tell_once
+from landscape.compute.distributed import joined, rank_and_world, report_once, start_from_environment, sum_over_ranks
 from landscape.terminal.command import run as run_command
 
 OWN = "each rank's own size"
@@ -328,7 +328,7 @@ class TestFailures:
         with ThreadPoolExecutor(len(messages)) as ranks:
             failing = [(rank, message) for rank, message in enumerate(messages) if message is not None]
             told = [
-                ranks.submit(tell_once, store, message, rank, len(messages), patience, "they are gone")
+                ranks.submit(report_once, store, message, rank, len(messages), patience, "they are gone")
                 for rank, message in failing
             ]
         assert [future.exception() for future in told] == [None] * len(failing)
@@ -340,7 +340,7 @@ class TestFailures:
         """Ranks share the terminal: a line and its end must not be written in turn."""
         written = []
         monkeypatch.setattr(sys.stderr, "write", written.append)
-        tell_once(dist.HashStore(), "no file", 0, 1, SHORT)
+        report_once(dist.HashStore(), "no file", 0, 1, SHORT)
         assert written == ["error: no file\n"]
 
     def test_without_torchrun_the_sentence_is_as_it_is(self, capsys, environment, monkeypatch):
