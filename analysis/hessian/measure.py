@@ -13,10 +13,11 @@ import torch
 from analysis.hessian.report import HessianReport, Matrix, check_ratios
 from analysis.hessian.spectrum.blocks import block_of
 from analysis.hessian.spectrum.density import estimate_density
-from analysis.hessian.spectrum.eigen import Eigenpairs, Which, extreme_eigenpairs
+from analysis.hessian.spectrum.eigen import Eigenpairs, extreme_eigenpairs
 from analysis.hessian.spectrum.operators import Fisher, GaussNewton, Hessian, Operator, Report, Shifted
 from analysis.hessian.spectrum.trace import estimate_trace
 from analysis.hessian.spectrum.verify import verify as check
+from analysis.hessian.spectrum.wanted import Which
 from landscape import Checkpoint, FedscapeError, Landscape
 from landscape.activations import MAN
 from landscape.compute.devices import TF32, TF32_EPSILON

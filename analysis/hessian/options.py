@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 import tyro
 
 from analysis.hessian.report import DensityAxis, EigenvalueAxis, Matrix, read_ratio
-from analysis.hessian.spectrum.eigen import Which
+from analysis.hessian.spectrum.wanted import Which
 from analysis.source import option
 
 

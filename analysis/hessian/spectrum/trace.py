@@ -10,7 +10,7 @@ import torch
 from scipy.stats import t as student_t
 from torch import Tensor
 
-from analysis.hessian.spectrum.eigen import default_basis
+from analysis.hessian.spectrum.iteration import default_basis
 from analysis.hessian.spectrum.lanczos import Lanczos
 from analysis.hessian.spectrum.operators import Operator, Report
 from landscape import FedscapeError

@@ -12,8 +12,8 @@ from torch import nn
 
 import analysis.hessian.command
 import analysis.hessian.measure
-import analysis.hessian.spectrum.eigen
 import analysis.hessian.spectrum.operators
+import analysis.hessian.spectrum.resume
 import landscape.autograd.products
 from analysis import Dense, HessianReport, extreme_eigenpairs, measure_hessian
 from analysis.hessian.__main__ import main
@@ -194,8 +194,8 @@ def test_under_torchrun_the_ranks_share_the_work_and_one_of_them_speaks(checkpoi
 
 
 def test_an_interrupted_measurement_continues_and_is_no_others(checkpoint, tmp_path, monkeypatch):
-    monkeypatch.setattr(analysis.hessian.spectrum.eigen, "_KEEP_SECONDS", 0.0)
-    monkeypatch.setattr(analysis.hessian.spectrum.eigen, "_COST_SHARE", float("inf"))
+    monkeypatch.setattr(analysis.hessian.spectrum.resume, "_KEEP_SECONDS", 0.0)
+    monkeypatch.setattr(analysis.hessian.spectrum.resume, "_COST_SHARE", float("inf"))
     options = {"trace": False, "samples": 60, "device": "cpu", "tolerance": 1e-6}
     plain = measure_hessian(checkpoint, 3, **options)
     multiply, spent = analysis.hessian.spectrum.operators.Hessian.matmat, []

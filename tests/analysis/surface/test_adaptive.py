@@ -167,7 +167,9 @@ def test_interpolants_have_the_same_bits_whatever_the_number_of_threads():
     found = []
     for threads in (1, 4):
         with threadpool_limits(threads, user_api="blas"):
-            filling = analysis.surface.adaptive._Filling({"loss": np.zeros(known.shape)}, lambda *_: None, ["loss"], 0.01)
+            filling = analysis.surface.adaptive._Filling(
+                {"loss": np.zeros(known.shape)}, lambda *_: None, ["loss"], 0.01
+            )
             found.append(filling._interpolant(known, there, "quintic")(points).tobytes())
     assert found[0] == found[1]
 

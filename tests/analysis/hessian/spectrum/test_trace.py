@@ -173,7 +173,7 @@ def test_measured_eigenvalues_save_most_of_the_products():
 def test_probes_and_basis_stay_within_their_bounds(monkeypatch):
     """Where memory bounds the basis, more probes do the rest."""
     operator, exact = decaying("both signs")
-    monkeypatch.setattr("analysis.hessian.spectrum.eigen._FREE_BYTES", 0)
+    monkeypatch.setattr("analysis.hessian.spectrum.iteration._FREE_BYTES", 0)
     found = estimate_trace(operator, tolerance=0.01, max_probes=60)
     assert (found.deflated, found.probes) == (30, 60)
     assert abs(found.value - exact) <= 4 * found.stderr
