@@ -81,6 +81,15 @@ class Density:
     weights: np.ndarray
     products: int
 
+    @classmethod
+    def smoothed(
+        cls, nodes: np.ndarray, weights: np.ndarray, products: int, points: int = 1000, relative_width: float = 0.01
+    ) -> Density:
+        """The density of the probes' quadratures; see :func:`estimate_density` for ``points``, ``relative_width``."""
+        grid, width = _grid(nodes[weights > _NO_WEIGHT], points, relative_width)
+        values, stderr = _averaged(grid, nodes, weights, width)
+        return cls(grid, values, stderr, width, nodes, weights, products)
+
     def resolved(self) -> float:
         """Twice the spacing of the nodes next to 0 (median over the probes): what is nearer to 0 is not told apart."""
         spacings = []
@@ -171,9 +180,7 @@ def estimate_density(
             # After an invariant space the rest of the tridiagonal matrix is decoupled: its weights are 0.
             ritz = process.ritz()
             nodes[member], weights[member] = ritz.values, ritz.weights
-    grid, width = _grid(nodes[weights > _NO_WEIGHT], points, relative_width)
-    values, stderr = _averaged(grid, nodes, weights, width)
-    return Density(grid, values, stderr, width, nodes, weights, operator.products - before)
+    return Density.smoothed(nodes, weights, operator.products - before, points, relative_width)
 
 
 def _process(operator: Operator, seed: int, probe: int) -> Lanczos:
