@@ -23,12 +23,12 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 Told = Callable[[int, int], None]
-"""Told of progress: clients (or rounds) done, and how many there are."""
+"""Called to report progress, with the number of clients (or rounds) done and of all."""
 
 
 @dataclass(frozen=True)
 class ClientEigenvalues:
-    """What the clients see of one checkpoint; means and deviations are over the clients measured, each as one.
+    """Results on each client's own data at one checkpoint; means and deviations give each client the same weight.
 
     Attributes:
         title: the checkpoint, and the penalty where there is one, in a line.
@@ -39,9 +39,9 @@ class ClientEigenvalues:
         bounds: their error bounds, [n, k].
         converged: which are within the wanted tolerance, [n, k].
         losses: L_i, [n].
-        accuracies: on the client's own data, [n]; ``None`` where the targets are no classes.
+        accuracies: on the client's own data, [n]; ``None`` where the targets are not classes.
         samples: how many each was measured on, [n].
-        consistency: (1/n) Σ ‖w_i − w‖² (Sun et al., ICML 2023, Table 2); ``None`` where w_i is not looked at.
+        consistency: (1/n) Σ ‖w_i − w‖² (Sun et al., ICML 2023, Table 2); ``None`` where the global model was measured.
         hvps: Hessian-vector products spent in all.
     """
 
@@ -108,7 +108,7 @@ class ClientEigenvalues:
         """λ_max of each client, with the mean and a band of one deviation; written to ``path`` where one is given.
 
         Raises:
-            FedscapeError: the file cannot be written or is of no kind Matplotlib writes.
+            FedscapeError: the file cannot be written or has a format that Matplotlib does not write.
         """
         from analysis.hessian.plots.clients import plot_clients
 
@@ -117,10 +117,10 @@ class ClientEigenvalues:
 
 @dataclass(frozen=True)
 class ClientCurves:
-    """The clients' λ_max as the rounds pass (Caldarola et al., ECCV 2022, fig. 4).
+    """The clients' λ_max over the rounds (Caldarola et al., ECCV 2022, fig. 4).
 
     Attributes:
-        measured: one result a checkpoint, by ascending round.
+        measured: one result for each checkpoint, by ascending round.
     """
 
     measured: tuple[ClientEigenvalues, ...]
@@ -144,7 +144,7 @@ class ClientCurves:
         return values
 
     def to_dict(self) -> dict[str, Any]:
-        """The rounds, and a list of what was measured in each."""
+        """The rounds, and a list of the results of each."""
         return {"rounds": self.rounds.tolist(), "measured": [found.to_dict() for found in self.measured]}
 
     def summary(self) -> Table:
@@ -168,10 +168,10 @@ class ClientCurves:
         return f"{self.measured[0].model}, on each client's own data\n{self.summary()}"
 
     def plot(self, path: str | Path | None = None) -> Figure:
-        """A line a client over the rounds, and their mean; written to ``path`` where one is given.
+        """A line for each client over the rounds, and their mean; written to ``path`` where one is given.
 
         Raises:
-            FedscapeError: the file cannot be written or is of no kind Matplotlib writes.
+            FedscapeError: the file cannot be written or has a format that Matplotlib does not write.
         """
         from analysis.hessian.plots.clients import plot_client_curves
 

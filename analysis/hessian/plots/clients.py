@@ -46,7 +46,7 @@ def plot_clients(measured: Sequence[ClientEigenvalues]) -> Figure:
 
 
 def plot_client_curves(curves: ClientCurves) -> Figure:
-    """λ_max over the rounds: a line a client, and their mean."""
+    """λ_max over the rounds: a line for each client, and their mean."""
     figure = Figure(figsize=(6.4, 4.2), layout="constrained")
     ax = figure.subplots()
     rounds = curves.rounds

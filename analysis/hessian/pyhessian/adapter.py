@@ -1,4 +1,4 @@
-"""PyHessian's object on a landscape's model and data, in surroundings in which it works and disturbs nothing."""
+"""PyHessian's object for a landscape, with the settings it needs; the landscape and torch's state stay as they are."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from landscape.terminal.progress import Progress
 
 
 class Adapter:
-    """PyHessian's object for a landscape, its products counted, and the surroundings it needs.
+    """PyHessian's object for a landscape, its products counted, and the settings it needs.
 
     Attributes:
         hessian: PyHessian's own object.
         source: the module it is defined in.
         products: products it has made.
-        quotients: vᵀHv of each product of what it is doing.
+        quotients: vᵀHv of each product of the present task.
     """
 
     def __init__(self, landscape: Landscape, progress: bool) -> None:
@@ -60,7 +60,7 @@ class Adapter:
 
     @contextmanager
     def doing(self, description: str, seed: int, purpose: str) -> Iterator[None]:
-        """The surroundings for one of PyHessian's methods; its failures as one sentence."""
+        """The settings for one of PyHessian's methods; its failures become one sentence."""
         self.quotients, self._before = [], self.products
         device = self._landscape.device
         place = torch.cuda.device(device) if device.type == "cuda" else nullcontext()
@@ -73,7 +73,7 @@ class Adapter:
             torch.enable_grad(),
             warnings.catch_warnings(),
         ):
-            warnings.filterwarnings("ignore", message="Using backward")  # its way, and the graph is freed
+            warnings.filterwarnings("ignore", message="Using backward")  # PyHessian's way, and it frees the graph
             try:
                 yield
             except torch.OutOfMemoryError:
@@ -86,7 +86,7 @@ class Adapter:
 
 
 class _Loader:
-    """A landscape's micro-batches, as often as they are asked for."""
+    """A landscape's micro-batches, to iterate over any number of times."""
 
     def __init__(self, landscape: Landscape) -> None:
         self._landscape = landscape
@@ -127,7 +127,7 @@ def _refuse_unused(module: nn.Module, landscape: Landscape) -> None:
 
 
 class _TorchWithEig:
-    """torch as PyHessian's density knows it: with ``torch.eig``, for the symmetric matrices it gives it."""
+    """torch as PyHessian's density needs it: with ``torch.eig``, for symmetric matrices."""
 
     def __getattr__(self, name: str) -> Any:
         return getattr(torch, name)
@@ -142,7 +142,7 @@ class _TorchWithEig:
 
 @contextmanager
 def torch_eig(source: ModuleType) -> Iterator[None]:
-    """PyHessian's module, and nobody else, sees a torch that has ``eig``."""
+    """Give PyHessian's module, and no other, a torch that has ``eig``."""
     names = vars(source)
     before, names["torch"] = names["torch"], _TorchWithEig()
     try:

@@ -35,8 +35,8 @@ def pyhessian_report(
 
     PyHessian gets a copy of the model at ``landscape.weights``, the landscape's micro-batches as its data loader,
     our arithmetic (full float32) and seeded random numbers; the landscape, its model and torch's generators stay
-    as they are.  Its ``density`` calls ``torch.eig``, which is gone from torch; it gets a symmetric solver in that
-    place.
+    as they are.  Its ``density`` calls ``torch.eig``, which torch no longer has; it gets a symmetric solver
+    instead.
 
     Args:
         landscape: the function.
@@ -45,7 +45,7 @@ def pyhessian_report(
         tolerance: PyHessian's ``tol``: it stops when two successive values differ by less than this share.
         max_iterations: PyHessian's ``maxIter``: of each eigenvalue, and samples of the trace.
         density_probes, density_steps: PyHessian's ``n_v`` and ``iter``.
-        split, title: what the data and the point are called.
+        split, title: names of the data and of the point.
         seed: of all random vectors.
         progress: show progress on stderr.
 

@@ -18,11 +18,11 @@ from landscape import FedscapeError, Landscape
 
 @dataclass(frozen=True)
 class Difference:
-    """One number by two ways.
+    """One quantity by both methods.
 
     Attributes:
         quantity: its name.
-        ours, theirs: the values; ``None`` where one did not find it.
+        ours, theirs: the values; ``None`` where it was not found.
         our_error, their_error: error bound and residual of eigenvalues, standard errors of the trace.
     """
 
@@ -114,7 +114,7 @@ class PyHessianComparison:
         return "\n".join([self.ours.title, *(line.rstrip() for line in lines)])
 
     def explain(self) -> str:
-        """Why the numbers differ, in a few sentences; only what applies here."""
+        """Why the numbers differ, in a few sentences: the reasons that apply here."""
         theirs = self.theirs
         lines = [
             "Errors are, for eigenvalues, our error bound and PyHessian's residual ‖Hv − λv‖ (an eigenvalue lies "
@@ -172,7 +172,7 @@ def compare_with_pyhessian(
     Args:
         landscape: the function.
         top: how many eigenvalues: ours the algebraically largest, PyHessian's the largest by magnitude.
-        ours: our report of the same landscape, where it is measured already.
+        ours: our report of the same landscape, if there is one already.
         tolerance: error wanted of our eigenvalues; of successive values, PyHessian's ``tol``.
         trace_tolerance: as in :func:`analysis.hessian.measure.measure_hessian`.
         trace, density, max_iterations, density_probes, density_steps, split, title, seed, progress: as in

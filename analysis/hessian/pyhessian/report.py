@@ -1,4 +1,4 @@
-"""What PyHessian answers, as a value like our own report."""
+"""PyHessian's results, as a report like our own."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from analysis.hessian.report import HessianReport
 
 @dataclass(frozen=True)
 class PyHessianReport(HessianReport):
-    """What PyHessian answers, as a report like ours.
+    """PyHessian's results, as a report like ours.
 
     Its eigenvalues are the largest by magnitude |λ|, in the order PyHessian found them, which need not be descending;
     ``which`` is ``largest`` where none is negative, for then they are the algebraically largest too.
-    ``eigen.bounds`` are the residuals: some eigenvalue lies within (which, and whether another was missed, they do
-    not tell); ``eigen.converged`` says which are within the tolerance, not where PyHessian stopped.
+    ``eigen.bounds`` are the residuals: some eigenvalue lies within them (they do not say which, nor whether another was
+    missed); ``eigen.converged`` says which are within the tolerance, not where PyHessian stopped.
     ``hvps`` and ``seconds`` are PyHessian's own.
 
     Attributes:
@@ -43,11 +43,11 @@ class PyHessianReport(HessianReport):
         """The report that :meth:`to_dict` gave, without eigenvectors.
 
         Raises:
-            KeyError, TypeError: the dictionary is not one of its.
+            KeyError, TypeError: the dictionary is not from there.
         """
         own: dict[str, Any] = {name: numbers[name] for name in PyHessianReport.__annotations__}
         own = {name: tuple(value) if isinstance(value, list) else value for name, value in own.items()}
-        if numbers["trace"] is not None and numbers["trace"]["stderr"] is None:  # JSON knows no infinity
+        if numbers["trace"] is not None and numbers["trace"]["stderr"] is None:  # JSON has no infinity
             numbers = {**numbers, "trace": {**numbers["trace"], "stderr": float("inf")}}
         return cls(**vars(HessianReport.from_dict(numbers)), **own)
 
@@ -67,5 +67,5 @@ class PyHessianReport(HessianReport):
 
     @property
     def cost(self) -> str:
-        """What it took, in a line."""
+        """Products and time spent, in a line."""
         return f"{super().cost}; {self.residual_hvps} more for the residuals"

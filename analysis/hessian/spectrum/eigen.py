@@ -29,8 +29,8 @@ class Eigenpairs:
         values: [k].
         residuals: ‖A v − λ v‖ for unit eigenvectors v, [k]: an eigenvalue lies within it of each value.
         bounds: error bounds of the values, [k]: residual²/gap where the gap to the neighbouring Ritz values is
-            wide, else the residual; and never less than the value moved in the last steps.  Of eigenvalues nearer
-            together than the tolerance, some may have been passed over for the next ones.
+            wide, else the residual; and never less than the value moved in the last steps.  Of eigenvalues that differ
+            by less than the tolerance, some may be missing and the next ones be here instead.
         converged: which bounds are within the wanted tolerance, [k]; none where all are, but the search for multiple
             eigenvalues was cut short.
         products: products spent (HVPs).
@@ -87,8 +87,8 @@ def extreme_eigenpairs(
             (Wu & Simon, SIMAX 2000).  :func:`analysis.hessian.spectrum.iteration.default_basis` unless given.
         offload: keep the basis, and so the vectors found, in (pinned) host memory; unless given, where it would take
             more than half of the GPU memory that is free.  Every value stays the same; each step moves it twice.
-        state: a file the unfinished work is kept in, written every minute or so; where it is there already, the work
-            goes on from it, to the same values to the last bit (on the same kind of machine).  It is as large as the
+        state: a file to keep unfinished work in, written about every minute; where it exists already, the work
+            continues from it, to the same values to the last bit (on the same kind of machine).  It is as large as the
             basis, and removed at the end.
         fingerprint: names the operator, as a checkpoint's digest does: a state file of another one is refused.
         seed: draws the start vector.
@@ -128,7 +128,7 @@ def extreme_eigenpairs(
             converged = converged & (not found.settled)  # settled, but the search was cut short
             break
     file.remove()
-    # The recurrence tells residuals and bounds in exact arithmetic; below rounding nothing can be told.
+    # The recurrence gives residuals and bounds of exact arithmetic; none can be trusted below rounding.
     rounding = epsilon * np.abs(ritz.values).max()
     residuals, bounds = np.maximum(found.residuals, rounding), np.maximum(found.bounds, rounding)
     vectors = krylov.to_ritz_vectors(found.chosen)

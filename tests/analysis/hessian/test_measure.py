@@ -9,7 +9,7 @@ import analysis.hessian.measure
 import analysis.hessian.spectrum.operators
 import analysis.hessian.spectrum.resume
 from analysis import Dense, extreme_eigenpairs, measure_hessian
-from analysis.hessian.options import Effort, Spectrum
+from analysis.hessian import Effort, Spectrum
 from analysis.source import Source
 from landscape import FedscapeError, Landscape
 from landscape.activations import MAN

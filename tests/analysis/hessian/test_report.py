@@ -1,4 +1,4 @@
-"""What a report says of itself: ratios, pictures on every axis, files read back."""
+"""Reports: ratios, pictures on every axis, files read back."""
 
 import numpy as np
 import pytest

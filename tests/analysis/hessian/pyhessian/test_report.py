@@ -1,4 +1,4 @@
-"""PyHessian's answers as a report that is written and read."""
+"""PyHessian's report written to JSON and read back."""
 
 import json
 

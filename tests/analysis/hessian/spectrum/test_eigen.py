@@ -92,7 +92,7 @@ def test_sixty_values_of_a_small_basis_hold_no_ghosts():
 
 
 class _Outliers:
-    """Eigenvalues that fall as a power beside a bulk around zero: what Hessians of networks look like."""
+    """Eigenvalues that fall as a power, and a bulk around zero, as in Hessians of networks."""
 
     shape, dtype, device = (20_000, 20_000), torch.float32, torch.device("cpu")
 
@@ -164,7 +164,7 @@ def test_bounds_and_residuals_hold_where_it_stops_early():
 
 
 def test_default_tolerance_is_kept_from_any_start():
-    """One step's only Ritz value, near zero here, once passed for the largest eigenvalue."""
+    """The only Ritz value of the first step is near zero here; an earlier version took it for the largest one."""
     operator, exact = matrix("indefinite")
     for seed in range(40):
         found = largest_eigenpairs(operator, 1, seed=seed)

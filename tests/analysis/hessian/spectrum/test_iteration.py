@@ -13,7 +13,7 @@ from tests.analysis.hessian.spectrum.spectra import matrix
 
 
 def test_after_every_step_residuals_are_those_of_the_ritz_vectors():
-    """A Q = Q T + P C holds through restarts: else the residuals that T and C give would be others."""
+    """A Q = Q T + P C holds through restarts, so the residuals that T and C give are true."""
     operator, _ = matrix("spread")
     process = ThickRestart(operator, Wanted("both", 2), max_basis=12)
     for step in range(1, 41):
