@@ -4,6 +4,7 @@
 """
 
 from analysis.hessian.measure import measure_hessian
+from analysis.hessian.options import Effort, Spectrum
 from analysis.hessian.report import HessianReport
 
-__all__ = ["HessianReport", "measure_hessian"]
+__all__ = ["Effort", "HessianReport", "Spectrum", "measure_hessian"]

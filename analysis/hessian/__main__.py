@@ -6,7 +6,7 @@ import contextlib
 import io
 import sys
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,15 +14,34 @@ import tyro
 
 from analysis.hessian.clients import rounds_of
 from analysis.hessian.command import PROGRAM, Command
+from analysis.hessian.measure import measure_hessian
 from analysis.hessian.options import Output
-from analysis.hessian.report import HessianReport
-from analysis.hessian.supplements import Measured, save_pictures
-from analysis.hessian.writing import read_numbers, save_picture, write_arrays, write_numbers
+from analysis.hessian.pyhessian import compare_with_pyhessian, pyhessian_report
+from analysis.hessian.report import HessianReport, comparison_table
+from analysis.hessian.supplements import Supplement, measure_supplements
+from analysis.hessian.writing import (
+    read_numbers,
+    save_rounds,
+    save_spectra,
+    save_supplements,
+    write_arrays,
+    write_numbers,
+)
+from landscape import Landscape
 from landscape.checkpoints.checkpoint import run_files
 from landscape.compute.devices import cpu_threads
 from landscape.compute.distributed import joined, rank_and_world
-from landscape.storage.files import make_directory
+from landscape.storage.files import make_directory, write_text
 from landscape.terminal.command import parse, run
+
+
+@dataclass(frozen=True)
+class _Result:
+    """What was measured of one checkpoint, and the numbers of it for the JSON file."""
+
+    report: HessianReport
+    numbers: dict[str, Any]
+    supplements: list[Supplement]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -34,7 +53,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         here = replace(command, source=replace(command.source, device=str(device)))
         if rank_and_world()[0] == 0:
             return _carry_out(here)
-        # The other ranks do their share of the same work; the first one speaks and writes.
+        # The other ranks do their share of the same work; only the first one prints and writes.
         silent = replace(here, output=Output(quiet=True))
         with contextlib.redirect_stdout(io.StringIO()):
             return _carry_out(silent)
@@ -49,26 +68,32 @@ def _carry_out(command: Command) -> int:
     paths = list(command.checkpoints)
     if command.rounds:
         paths = [file for path in paths for file in _rounds(path)]
-    reports, numbers = [], []
-    more: list[tuple[str, list[Measured]]] = []
-    for path in paths:
-        reports.append(command.measure(path))
-        print(reports[-1], end="\n\n")
-        numbers.append({"checkpoint": str(path), **reports[-1].to_dict()})
-        if command.trust.compare_pyhessian:
-            numbers[-1]["pyhessian"] = compare(command, path, reports[-1])
-        more.append((reports[-1].title, []))
-        for one in command.more(path):
-            print(f"{one.title}\n{one.table}\n")
-            numbers[-1][one.key] = one.numbers
-            more[-1][1].append(one)
-    write_numbers(command, reports, numbers, [command.output.json, out and out / "hessian.json"])
+    results = [_measured(command, path) for path in paths]
+    reports = [result.report for result in results]
+    _write(
+        command, reports, [result.numbers for result in results], [command.output.json, out and out / "hessian.json"]
+    )
     if out is not None:
         write_arrays(out / "hessian.npz", reports)
         print(f"arrays: {out / 'hessian.npz'}")
-        save_picture(command, out, paths, reports)
-        for picture in save_pictures(more, out):
+        _draw(command, out / "hessian.png", paths, reports)
+        for picture in save_supplements(out, [(result.report.title, result.supplements) for result in results]):
             print(f"plot: {picture}")
+    return 0
+
+
+def _replot(command: Command) -> int:
+    """Tabulate and draw what was measured before; no product is spent."""
+    entries = [entry for path in command.checkpoints for entry in read_numbers(path)]
+    reports = [HessianReport.from_dict(entry) for entry in entries]
+    reports = [report.with_ratios([*report.ratios, *command.spectrum.pairs]) for report in reports]
+    for entry, report in zip(entries, reports, strict=True):
+        print(report, end="\n\n")
+        entry.update(report.to_dict())
+    _write(command, reports, entries, [command.output.json])
+    if command.output.out is not None:
+        picture = command.output.out / "hessian.png"
+        _draw(command, picture, [Path(entry["checkpoint"]) for entry in entries], reports)
     return 0
 
 
@@ -78,29 +103,86 @@ def _rounds(path: Path) -> list[Path]:
     return rounds_of(kept[0].parent if kept else path)
 
 
-def _replot(command: Command) -> int:
-    """Tabulate and draw what was measured before; no product is spent."""
-    numbers = [entry for path in command.checkpoints for entry in read_numbers(path)]
-    reports = [HessianReport.from_dict(entry) for entry in numbers]
-    reports = [report.with_ratios([*report.ratios, *command.spectrum.ratios]) for report in reports]
-    for entry, report in zip(numbers, reports, strict=True):
-        print(report, end="\n\n")
-        entry.update(report.to_dict())
-    write_numbers(command, reports, numbers, [command.output.json])
-    if command.output.out is not None:
-        save_picture(command, command.output.out, [Path(entry["checkpoint"]) for entry in numbers], reports)
-    return 0
+def _measured(command: Command, path: Path) -> _Result:
+    """Measure one checkpoint and print its tables."""
+    report = _report(command, path)
+    print(report, end="\n\n")
+    numbers = {"checkpoint": str(path), **report.to_dict()}
+    if command.trust.compare_pyhessian:
+        numbers["pyhessian"] = _compared(command, path, report)
+    supplements, seed, quiet = [], command.effort.seed, command.output.quiet
+    for one in measure_supplements(
+        command.extras, path, command.source, seed, not quiet, penalty=command.spectrum.penalty
+    ):
+        print(f"{one.title}\n{one.table}\n")
+        numbers[one.key] = one.numbers
+        supplements.append(one)
+    return _Result(report, numbers, supplements)
 
 
-def compare(command: Command, path: Path, ours: HessianReport) -> dict[str, Any]:
+def _report(command: Command, path: Path) -> HessianReport:
+    """The spectrum at one checkpoint, by our methods or by PyHessian's."""
+    spectrum = command.spectrum
+    if command.trust.backend == "pyhessian":
+        landscape = Landscape.from_checkpoint(path, **vars(command.source))
+        report = pyhessian_report(landscape, spectrum.top, title=landscape.title, **_pyhessian_options(command))
+        return report.with_ratios(spectrum.pairs)
+    return measure_hessian(
+        path,
+        spectrum=spectrum,
+        source=command.source,
+        effort=command.effort,
+        verify=command.trust.verify,
+        progress=not command.output.quiet,
+    )
+
+
+def _compared(command: Command, path: Path, ours: HessianReport) -> dict[str, Any]:
     """Ask PyHessian the same, print both side by side and why they differ; its numbers."""
-    from analysis.hessian.pyhessian import compare_with_pyhessian
-
-    landscape, title = command.landscape(path)
-    options = command.pyhessian_options()
-    found = compare_with_pyhessian(landscape, command.spectrum.top, ours=ours, title=title, **options)
+    landscape = Landscape.from_checkpoint(path, **vars(command.source))
+    options = _pyhessian_options(command)
+    found = compare_with_pyhessian(landscape, command.spectrum.top, ours=ours, title=landscape.title, **options)
     print(f"{found}\n\n{found.explain()}\n")
     return {**found.theirs.to_dict(), "explanation": found.explain()}
+
+
+def _pyhessian_options(command: Command) -> dict[str, Any]:
+    """What is asked of PyHessian."""
+    return {
+        "trace": command.spectrum.trace,
+        "density": command.spectrum.density,
+        "tolerance": command.effort.tolerance,
+        "density_probes": command.effort.density_probes,
+        "density_steps": command.effort.density_steps,
+        "split": command.source.split,
+        "seed": command.effort.seed,
+        "progress": not command.output.quiet,
+    }
+
+
+def _write(
+    command: Command, reports: Sequence[HessianReport], entries: list[dict[str, Any]], files: Sequence[Path | None]
+) -> None:
+    """Print the comparison of several reports; write all numbers to the JSON files, and the table where asked for."""
+    table = comparison_table(reports)
+    if len(reports) > 1:
+        print(table)
+    for file in files:
+        if file is not None:
+            write_numbers(file, entries)
+            print(f"numbers: {file}")
+    if command.output.csv is not None:
+        write_text(command.output.csv, table.csv())
+        print(f"table: {command.output.csv}")
+
+
+def _draw(command: Command, picture: Path, paths: Sequence[Path], reports: Sequence[HessianReport]) -> None:
+    """Draw the spectra, or with ``--rounds`` their curves."""
+    if command.rounds:
+        save_rounds(picture, paths, reports)
+    else:
+        save_spectra(picture, reports, command.output.eigenvalue_axis, command.output.density_axis)
+    print(f"plot: {picture}")
 
 
 def command_line() -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from analysis.hessian.spectrum.eigen import largest_eigenpairs
+from analysis.hessian.spectrum.eigen import Eigenpairs, largest_eigenpairs
 from analysis.hessian.spectrum.operators import Hessian
 from landscape import Checkpoint, FedscapeError, Landscape
 from landscape.activations import MAN
@@ -23,12 +23,12 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 Told = Callable[[int, int], None]
-"""Told of progress: clients (or rounds) done, and how many there are."""
+"""Called to report progress, with the number of clients (or rounds) done and of all."""
 
 
 @dataclass(frozen=True)
 class ClientEigenvalues:
-    """What the clients see of one checkpoint; means and deviations are over the clients measured, each as one.
+    """Results on each client's own data at one checkpoint; means and deviations give each client the same weight.
 
     Attributes:
         title: the checkpoint, and the penalty where there is one, in a line.
@@ -39,9 +39,9 @@ class ClientEigenvalues:
         bounds: their error bounds, [n, k].
         converged: which are within the wanted tolerance, [n, k].
         losses: L_i, [n].
-        accuracies: on the client's own data, [n]; ``None`` where the targets are no classes.
+        accuracies: on the client's own data, [n]; ``None`` where the targets are not classes.
         samples: how many each was measured on, [n].
-        consistency: (1/n) Σ ‖w_i − w‖² (Sun et al., ICML 2023, Table 2); ``None`` where w_i is not looked at.
+        consistency: (1/n) Σ ‖w_i − w‖² (Sun et al., ICML 2023, Table 2); ``None`` where the global model was measured.
         hvps: Hessian-vector products spent in all.
     """
 
@@ -57,6 +57,11 @@ class ClientEigenvalues:
     samples: np.ndarray
     consistency: float | None
     hvps: int
+
+    @property
+    def model(self) -> str:
+        """Which model was measured, in words."""
+        return "each client's local model" if self.local else "the global model"
 
     @property
     def largest(self) -> np.ndarray:
@@ -97,23 +102,25 @@ class ClientEigenvalues:
         return Table(("client", "λ_max", "bound", "loss", "accuracy", "samples"), tuple(rows))
 
     def __str__(self) -> str:
-        return f"{self.title} ({_which(self.local)})\n{self.summary()}"
+        return f"{self.title} ({self.model})\n{self.summary()}"
 
     def plot(self, path: str | Path | None = None) -> Figure:
         """λ_max of each client, with the mean and a band of one deviation; written to ``path`` where one is given.
 
         Raises:
-            FedscapeError: the file cannot be written or is of no kind Matplotlib writes.
+            FedscapeError: the file cannot be written or has a format that Matplotlib does not write.
         """
-        return plot_clients([self], path)
+        from analysis.hessian.plots.clients import plot_clients
+
+        return _saved(plot_clients([self]), path)
 
 
 @dataclass(frozen=True)
 class ClientCurves:
-    """The clients' λ_max as the rounds pass (Caldarola et al., ECCV 2022, fig. 4).
+    """The clients' λ_max over the rounds (Caldarola et al., ECCV 2022, fig. 4).
 
     Attributes:
-        measured: one result a checkpoint, by ascending round.
+        measured: one result for each checkpoint, by ascending round.
     """
 
     measured: tuple[ClientEigenvalues, ...]
@@ -137,7 +144,7 @@ class ClientCurves:
         return values
 
     def to_dict(self) -> dict[str, Any]:
-        """The rounds, and a list of what was measured in each."""
+        """The rounds, and a list of the results of each."""
         return {"rounds": self.rounds.tolist(), "measured": [found.to_dict() for found in self.measured]}
 
     def summary(self) -> Table:
@@ -158,33 +165,17 @@ class ClientCurves:
         return Table(head, rows)
 
     def __str__(self) -> str:
-        return f"{_which(self.measured[0].local)}, on each client's own data\n{self.summary()}"
+        return f"{self.measured[0].model}, on each client's own data\n{self.summary()}"
 
     def plot(self, path: str | Path | None = None) -> Figure:
-        """A line a client over the rounds, and their mean; written to ``path`` where one is given.
+        """A line for each client over the rounds, and their mean; written to ``path`` where one is given.
 
         Raises:
-            FedscapeError: the file cannot be written or is of no kind Matplotlib writes.
+            FedscapeError: the file cannot be written or has a format that Matplotlib does not write.
         """
-        from matplotlib.figure import Figure
-        from matplotlib.ticker import MaxNLocator
+        from analysis.hessian.plots.clients import plot_client_curves
 
-        from analysis.style import COLOURS
-
-        figure = Figure(figsize=(6.4, 4.2), layout="constrained")
-        ax = figure.subplots()
-        rounds = self.rounds
-        for i, column in enumerate(self.table().T):
-            seen = ~np.isnan(column)
-            label = "a client" if i == 0 else None
-            ax.plot(rounds[seen], column[seen], ".-", color="0.6", linewidth=0.7, markersize=4, label=label)
-        means = [found.mean for found in self.measured]
-        ax.plot(rounds, means, "o-", color=COLOURS[1], linewidth=1.8, label="mean over the clients")
-        ax.set(xlabel="round", ylabel="λ_max on the client's own data", title=_which(self.measured[0].local))
-        ax.xaxis.set_major_locator(MaxNLocator(integer=True))
-        ax.grid(alpha=0.3)
-        ax.legend()
-        return _saved(figure, path)
+        return _saved(plot_client_curves(self), path)
 
 
 def client_eigenvalues(
@@ -244,37 +235,28 @@ def client_eigenvalues(
     whole = Landscape(module, dataset.train, device=device, dtype=dtype, task=checkpoint.task_on(dataset), **options)
     if not 1 <= top <= whole.dimension:
         raise FedscapeError(f"{top} eigenvalues are asked for: give a number from 1 to {whole.dimension}")
-    values, bounds = np.zeros((2, len(ids), top))
-    converged = np.zeros((len(ids), top), dtype=bool)
-    losses, accuracies, counts, hvps = [], [], [], 0
+    found = []
     for i, client in enumerate(ids):
         own = whole.data.subset(torch.from_numpy(partition.clients[client]))
         part = whole.over(own if samples is None or samples >= len(own) else random_subset(own, samples))
         w = checkpoint.clients[client].to(whole.weights) if local else whole.weights
-        here = part.evaluate(w)
-        if not np.isfinite(here.loss):
-            raise FedscapeError(f"the loss of client {client} is {here.loss}: there is nothing to measure around it")
-        found = largest_eigenpairs(Hessian(part, w), top, tolerance=tolerance, seed=seed)
-        values[i], bounds[i], converged[i] = found.values, found.bounds, found.converged
-        losses.append(here.loss)
-        accuracies.append(here.accuracy)
-        counts.append(part.samples)
-        hvps += found.products
+        found.append(_measure(part, w, client, top, tolerance, seed))
         if told is not None:
             told(i + 1, len(ids))
+    accuracies = [one.accuracy for one in found]
     return ClientEigenvalues(
-        checkpoint.title if penalty is None else f"{checkpoint.title} + {penalty}",
-        checkpoint.round,
-        local,
-        np.array(ids),
-        values,
-        bounds,
-        converged,
-        np.array(losses),
-        None if None in accuracies else np.array(accuracies, dtype=float),
-        np.array(counts),
-        consistency(whole.weights, [checkpoint.clients[client] for client in ids]) if local else None,
-        hvps,
+        title=checkpoint.title if penalty is None else f"{checkpoint.title} + {penalty}",
+        round=checkpoint.round,
+        local=local,
+        clients=np.array(ids),
+        values=np.array([one.eigen.values for one in found]),
+        bounds=np.array([one.eigen.bounds for one in found]),
+        converged=np.array([one.eigen.converged for one in found]),
+        losses=np.array([one.loss for one in found]),
+        accuracies=None if None in accuracies else np.array(accuracies, dtype=float),
+        samples=np.array([one.samples for one in found]),
+        consistency=consistency(whole.weights, [checkpoint.clients[client] for client in ids]) if local else None,
+        hvps=sum(one.eigen.products for one in found),
     )
 
 
@@ -319,46 +301,6 @@ def client_curves(
     return ClientCurves(tuple(sorted(measured, key=lambda found: found.round)))
 
 
-def plot_clients(measured: Sequence[ClientEigenvalues], path: str | Path | None = None) -> Figure:
-    """λ_max of each client with its error bound, the mean and a band of one deviation; several on common axes.
-
-    Args:
-        measured: of one checkpoint or several.
-        path: written to where one is given.
-
-    Raises:
-        FedscapeError: the file cannot be written or is of no kind Matplotlib writes.
-    """
-    from matplotlib.figure import Figure
-
-    from analysis.style import COLOURS, DASHES, MARKERS
-
-    figure = Figure(figsize=(6.4, 4.2), layout="constrained")
-    ax = figure.subplots()
-    clients = np.unique(np.concatenate([found.clients for found in measured]))
-    for i, found in enumerate(measured):
-        places = np.searchsorted(clients, found.clients) + 0.12 * (i - (len(measured) - 1) / 2)
-        style: dict[str, Any] = {"color": COLOURS[i % 7], "marker": MARKERS[i % 7], "linestyle": ""}
-        label = f"{found.title if len(measured) > 1 else 'clients'}: {found.mean:.3g} ± {found.deviation:.2g}"
-        ax.errorbar(places, found.largest, found.bounds[:, 0], **style, capsize=3, markersize=5, label=label)
-        ax.axhline(found.mean, color=COLOURS[i % 7], linestyle=DASHES[i % 7], linewidth=1.2)
-        low, high = found.mean - found.deviation, found.mean + found.deviation
-        ax.axhspan(low, high, color=COLOURS[i % 7], alpha=0.12, lw=0)
-    if len(clients) <= 20:
-        ax.set_xticks(range(len(clients)), [str(client) for client in clients])
-        ax.set_xlabel("client")
-    else:
-        ax.set_xlabel("client, in the order of their ids")
-    titles = [found.title for found in measured[:1] if len(measured) == 1]
-    ax.set(ylabel="λ_max on the client's own data", title=": ".join([*titles, _which(measured[0].local)]))
-    ax.title.set_fontsize(10)
-    ax.grid(alpha=0.3)
-    figure.legend(loc="outside upper center", fontsize=8)
-    caption = "error bars: error bounds; lines and bands: mean and standard deviation over the clients"
-    figure.supxlabel(caption, fontsize=8, color="0.3")
-    return _saved(figure, path)
-
-
 def rounds_of(run: str | Path) -> list[Path]:
     """The checkpoints ``rounds/NNNNN.pt`` of a run directory, by round.
 
@@ -375,6 +317,30 @@ def consistency(w: Tensor, local_models: Sequence[Tensor]) -> float:
     """(1/n) Σ ‖w_i − w‖² of n local models [d] about a global one [d] (Sun et al., ICML 2023, Table 2)."""
     apart = [model.to(w.device, torch.float64) - w.double() for model in local_models]
     return sum(torch.dot(v, v).item() for v in apart) / len(apart)
+
+
+@dataclass(frozen=True)
+class _Client:
+    """What was measured on one client's data."""
+
+    eigen: Eigenpairs
+    loss: float
+    accuracy: float | None
+    samples: int
+
+
+def _measure(landscape: Landscape, w: Tensor, client: int, top: int, tolerance: float, seed: int) -> _Client:
+    """Measure the landscape of a client's data at a point.
+
+    Raises:
+        FedscapeError: the loss is not finite there.
+    """
+    here = landscape.evaluate(w)
+    if not np.isfinite(here.loss):
+        raise FedscapeError(f"the loss of client {client} is {here.loss}: there is nothing to measure around it")
+    eigen = largest_eigenpairs(Hessian(landscape, w), top, tolerance=tolerance, seed=seed)
+    eigen = replace(eigen, vectors=None, krylov=None)  # of every client at once they would not fit into memory
+    return _Client(eigen, here.loss, here.accuracy, landscape.samples)
 
 
 def _chosen(checkpoint: Checkpoint, clients: Sequence[int] | None, local: bool) -> list[int] | None:
@@ -396,15 +362,12 @@ def _chosen(checkpoint: Checkpoint, clients: Sequence[int] | None, local: bool) 
     return carried if ids is None else ids
 
 
-def _which(local: bool) -> str:
-    return "each client's local model" if local else "the global model"
-
-
 def _share(accuracy: float) -> str | None:
     return None if np.isnan(accuracy) else f"{accuracy:.2%}"
 
 
 def _saved(figure: Figure, path: str | Path | None) -> Figure:
+    """The figure, written to ``path`` where one is given."""
     if path is not None:
         from landscape.storage.pictures import save_figure
 

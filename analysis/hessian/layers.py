@@ -18,15 +18,15 @@ from landscape.activations import Recorder, mean_square, weight_layers, weight_m
 
 @dataclass(frozen=True)
 class Activations:
-    """Second moments of what flows through the layers, means over all samples, in the order of execution.
+    """Second moments of the layers' inputs and outputs, means over all samples, in the order of execution.
 
-    A layer is a module that owns a weight matrix or filters; normalisation layers are none.
+    A layer is a module that owns a weight matrix or filters; normalisation layers do not count.
 
     Attributes:
         outputs: E‖a_l‖² of MAN's eq. 17 and 18, (1/n) Σ_i ‖a_l^i‖²/(units of a_l), after each non-linearity.  Named
             after the layers that ran since the one before: ``conv1``, or ``conv2 + downsample.0`` where a shortcut
             joins.  The logits have no non-linearity and do not count.
-        inputs: (1/n) Σ_i ‖a_{l−1}^i‖² of what each layer takes in: the right-hand side of MAN's Theorems 2 and 3,
+        inputs: (1/n) Σ_i ‖a_{l−1}^i‖² of each layer's input: the right-hand side of MAN's Theorems 2 and 3,
             λ_max(H_{W_l}) ≤ α_l Σ_i ‖a_{l−1}^i‖², for a loss that is a mean over the samples and up to α_l.
     """
 
@@ -72,10 +72,10 @@ class LayerEigenvalues:
 
 @dataclass(frozen=True)
 class NormProduct:
-    """FedSAM's complexity Q(F(w)) and the norms that make it up.
+    """FedSAM's complexity Q(F(w)) and the norms it is made of.
 
     Attributes:
-        value: Q; infinite where it is beyond float64, then see ``log``.
+        value: Q; infinite where it overflows float64 (see ``log`` then).
         log: ln Q.
         layers: the modules' names.
         spectral: ‖W_j‖, [l].
@@ -197,7 +197,7 @@ def norm_product(landscape: Landscape, w: Tensor | None = None) -> NormProduct:
     in each layer that has it; biases and normalisation layers do not.
 
     Args:
-        landscape: the model; its samples play no part.
+        landscape: the model; its samples are not used.
         w: the point, [d]; the landscape's own unless given.
 
     Raises:

@@ -1,16 +1,30 @@
-"""What the Hessian command can be asked, in the groups its ``--help`` shows."""
+"""What a measurement of the Hessian can be asked: the groups of options that its function and its command share.
+
+The last three, :class:`Supplements`, :class:`Trust` and :class:`Output`, are the command's alone.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
+import numpy as np
 import tyro
 
-from analysis.hessian.report import DensityAxis, EigenvalueAxis, Matrix, read_ratio
-from analysis.hessian.spectrum.eigen import Which
+from analysis.hessian.report import DensityAxis, EigenvalueAxis, Matrix, check_ratios, read_ratio
+from analysis.hessian.spectrum.wanted import Which
 from analysis.source import option
+from landscape import FedscapeError
+from landscape.activations import MAN
+
+GraphMemory = int | str | None
+
+
+def _read_as(type_: Any, metavar: str, default: str, name: str | None = None) -> Any:
+    """An option of which the function takes more types than the command line can express: the latter reads this one."""
+    return tyro.conf.arg(name=name, metavar=metavar, help_behavior_hint=f"(default: {default})", constructor=type_)
 
 
 @dataclass(frozen=True)
@@ -21,7 +35,11 @@ class Spectrum:
     """how many eigenvalues"""
     which: Which = "largest"
     """of which end of the spectrum: largest, smallest, magnitude (largest |λ|) or both"""
-    ratio: Annotated[tuple[str, ...], tyro.conf.UseAppendAction, option("I/J", "none")] = ()
+    ratios: Annotated[
+        Sequence[tuple[int, int] | str],
+        tyro.conf.UseAppendAction,
+        _read_as(tuple[str, ...], "I/J", "none", name="ratio"),
+    ] = ()
     """one more ratio λI/λJ of the largest eigenvalues to show beside λ1/λ5, such as 1/10; may be given several times"""
     trace: bool = True
     """estimate the trace"""
@@ -33,34 +51,54 @@ class Spectrum:
     """short for --matrix ggn"""
     weight_decay: Annotated[float, option("C", "0")] = 0.0
     """add a regulariser (C/2)‖w‖² to the loss: its Hessian is C I"""
-    man: Annotated[float, option("ZETA", "0")] = 0.0
+    man: Annotated[float | MAN, _read_as(float, "ZETA", "0")] = 0.0
     """add MAN's regulariser ZETA Σ_l mean(a_l²) of the activations to the loss (its published code halves ZETA)"""
-    block: Annotated[tuple[str, ...], option("PATTERN [PATTERN ...]", "all parameters")] = ()
+    block: Annotated[Sequence[str], _read_as(tuple[str, ...], "PATTERN [PATTERN ...]", "all parameters")] = ()
     """only the block of these parameters: layers or modules by name, globs over all names (layer1 '*.weight')"""
 
     @property
-    def ratios(self) -> list[tuple[int, int]]:
+    def pairs(self) -> list[tuple[int, int]]:
         """The ratios asked for, as (i, j).
 
         Raises:
-            FedscapeError: one of another form than I/J.
+            FedscapeError: a text of another form than I/J.
         """
-        return [read_ratio(text) for text in self.ratio]
+        return [read_ratio(ratio) if isinstance(ratio, str) else ratio for ratio in self.ratios]
 
     @property
     def kind(self) -> Matrix:
-        """Which matrix."""
+        """Which matrix, with ``ggn`` as its short form."""
         return "ggn" if self.ggn else self.matrix
+
+    @property
+    def penalty(self) -> MAN | None:
+        """MAN's regulariser, where it is asked for."""
+        if isinstance(self.man, MAN):
+            return self.man
+        return MAN(self.man) if self.man else None
 
     @property
     def plain(self) -> bool:
         """Whether it is the largest eigenvalues of the whole Hessian of the loss alone."""
-        return self == Spectrum(top=self.top, ratio=self.ratio, trace=self.trace, density=self.density)
+        return self == Spectrum(top=self.top, ratios=self.ratios, trace=self.trace, density=self.density)
 
     @property
     def default(self) -> bool:
         """Whether nothing is asked for but ratios."""
-        return self == Spectrum(ratio=self.ratio)
+        return self == Spectrum(ratios=self.ratios)
+
+    def check(self) -> None:
+        """Refuse what makes no sense, before any work.
+
+        Raises:
+            FedscapeError: two matrices, ratios of more eigenvalues than are measured or of another end, a weight decay
+                below 0.
+        """
+        check_ratios(self.pairs, self.which, self.top)
+        if not 0 <= self.weight_decay < np.inf:
+            raise FedscapeError(f"the weight decay is {self.weight_decay}: it must be 0 or more")
+        if self.ggn and self.matrix not in ("hessian", "ggn"):
+            raise FedscapeError(f"--ggn and --matrix {self.matrix} ask for two matrices: give one of them")
 
 
 @dataclass(frozen=True)
@@ -71,20 +109,34 @@ class Effort:
     """relative error wanted of each eigenvalue"""
     trace_tolerance: float = 0.02
     """standard error wanted of the trace, as a share of it"""
-    probes: int = 8
+    density_probes: Annotated[int, tyro.conf.arg(name="probes")] = 8
     """random probes of the density: more narrow its error"""
-    steps: int = 40
+    density_steps: Annotated[int, tyro.conf.arg(name="steps")] = 40
     """Lanczos steps of each probe of the density"""
     seed: int = 0
     """of all random vectors"""
     max_basis: Annotated[int | None, option("N", "what fits in 256 MB, at least top + 24")] = None
     """at most so many Lanczos vectors in memory; fewer mean more products"""
-    graph_memory: Annotated[str | None, option("SIZE", "a quarter of the free memory")] = None
+    graph_memory: Annotated[GraphMemory, _read_as(str | None, "SIZE", "a quarter of the free memory")] = None
     """of gradients' graphs kept between products (500MB, ...); 0: one micro-batch's at a time, for large models"""
-    state: Annotated[Path | None, option("FILE", "none")] = None
+    state: Annotated[str | Path | None, _read_as(Path | None, "FILE", "none")] = None
     """keep the eigenvalue iteration there: after a kill the same command continues (one checkpoint at a time)"""
     threads: Annotated[int | None, option("N", "OMP_NUM_THREADS, or PyTorch's choice")] = None
     """CPU threads"""
+
+
+@dataclass(frozen=True)
+class Supplements:
+    """More to measure, each on its own."""
+
+    layers: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
+    """λ_max of each layer's Hessian block, weight and activation norms, FedSAM's norm product (Theorem 3.5)"""
+    sharpness: Annotated[float | None, option("RHO", "none")] = None
+    """SAM, adaptive, m- and average-direction sharpness at radius RHO, gradient norm and noise"""
+    per_client: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
+    """λ_max, loss and accuracy on each client's own data (of --clients, or of all)"""
+    local: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
+    """with --per-client: at each client's local model (trained with --save-clients), not at the global one"""
 
 
 @dataclass(frozen=True)

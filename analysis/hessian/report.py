@@ -1,4 +1,4 @@
-"""What was measured of a Hessian, as a value that tabulates and plots itself."""
+"""The result of a measurement of the Hessian: a value with a table, a plot and a dictionary."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def read_ratio(text: str) -> tuple[int, int]:
     """(i, j) of a text such as ``1/5``.
 
     Raises:
-        FedscapeError: it is of another form.
+        FedscapeError: it has another form.
     """
     parts = text.split("/")
     if len(parts) != 2 or not all(part.strip().isdecimal() for part in parts):
@@ -50,10 +50,10 @@ def read_ratio(text: str) -> tuple[int, int]:
 
 
 def check_ratios(ratios: Sequence[tuple[int, int]], which: str, k: int) -> None:
-    """Refuse ratios λ_i/λ_j that k eigenvalues at that end of the spectrum do not give.
+    """Refuse ratios λ_i/λ_j of eigenvalues that are not among the k at that end of the spectrum.
 
     Raises:
-        FedscapeError: they do not.
+        FedscapeError: there is such a ratio.
     """
     for i, j in ratios:
         if min(i, j) < 1:
@@ -80,10 +80,10 @@ class HessianReport:
     """The spectrum of ∇²L at one point.
 
     Attributes:
-        title: what was measured, in a line.
+        title: the objective and the point, in a line.
         eigen: the largest eigenvalues.
-        trace, density: ``None`` where they were not asked for.
-        loss, accuracy: at the point (accuracy ``None`` where the targets are no classes), with MAN's penalty where
+        trace, density: ``None`` where they were not measured.
+        loss, accuracy: at the point (accuracy ``None`` where the targets are not classes), with MAN's penalty where
             there is one and without the weight decay.
         split: which data; samples: how many.
         parameters: d.
@@ -141,7 +141,7 @@ class HessianReport:
         return replace(self, ratios=tuple(pair for pair in dict.fromkeys(ratios) if pair != (1, 5)))
 
     def labels(self) -> list[str]:
-        """What each eigenvalue is called: λ1 is the largest, λd the smallest, |λ|1 the largest in magnitude."""
+        """The names of the eigenvalues: λ1 is the largest, λd the smallest, |λ|1 the largest in magnitude."""
         n, d = len(self.eigen.values), self.parameters
         if self.which == "magnitude":
             return [f"|λ|{i}" for i in range(1, n + 1)]
@@ -179,7 +179,7 @@ class HessianReport:
         """The report that :meth:`to_dict` gave, without eigenvectors.
 
         Raises:
-            KeyError, TypeError: the dictionary is not one of its.
+            KeyError, TypeError: the dictionary is not from there.
         """
         values, residuals, bounds, converged = (
             np.array(numbers[name]) for name in ("eigenvalues", "residuals", "error_bounds", "converged")
@@ -222,7 +222,7 @@ class HessianReport:
 
     @property
     def cost(self) -> str:
-        """What it took, in a line."""
+        """Products and time spent, in a line."""
         return (
             f"{self.hvps:,} {_PRODUCTS[self.matrix]} products of {self.parameters:,} parameters "
             f"in {self.seconds:.1f} s ({self.device}, {self.dtype})"
@@ -251,11 +251,12 @@ class HessianReport:
         Args:
             path: the picture's file.
             eigenvalue_axis: of the density: ``linear``, or ``symlog``: logarithmic on both sides of 0 and linear where
-                the quadrature tells no eigenvalues apart (:class:`analysis.hessian.spectrum.density.SymLog`).
+                the quadrature does not resolve eigenvalues (:class:`analysis.hessian.spectrum.density.SymLog`).
             density_axis: ``log`` or ``linear``.
 
         Raises:
-            FedscapeError: the file cannot be written or is of no kind Matplotlib writes; another kind of axis.
+            FedscapeError: the file cannot be written or has a format that Matplotlib does not write; another kind of
+                axis.
         """
         from analysis.hessian.plots.spectrum import plot_spectra
         from landscape.storage.pictures import save_figure
@@ -267,8 +268,8 @@ class HessianReport:
 
 
 def comparison_table(reports: Sequence[HessianReport]) -> Table:
-    """A row a report: loss, accuracy, the first and the last eigenvalue (or both ends), λ1/λ5 and the other ratios
-    asked for, trace, cost."""
+    """A row for each report: loss, accuracy, the first and the last eigenvalue (or both ends), λ1/λ5 and the other
+    ratios asked for, trace, cost."""
     first = reports[0]
     other = len(first.eigen.values) // 2 if first.which == "both" else -1
     ends = first.labels()[0], first.labels()[other]

@@ -15,9 +15,9 @@ from landscape.compute.randomness import torch_generator
 Kind = Literal["sam", "adaptive", "m", "average"]
 
 _SHORTEST = 1e-3
-"""Of the radius: a step uphill that must be shorter to rise ends the ascent."""
+"""The ascent ends where a step must be shorter than this share of the radius to rise."""
 _FLAT = 1e-3
-"""A slope whose rise over the radius is less than this share of the rise found there is no slope to follow."""
+"""A gradient is not followed where its rise over the radius is less than this share of the rise found there."""
 
 
 @dataclass(frozen=True)
@@ -28,14 +28,14 @@ class Sharpness:
         kind: which definition: ``sam``, ``adaptive``, ``m`` or ``average``.
         value: the rise.
         stderr: its standard error; ``None`` where nothing was drawn.
-        loss: L(w), the height it rises from.
+        loss: L(w).
         radius: ρ of the ball, or of the sphere.
         samples: how many the loss is a mean over.
-        steps: points tried uphill, at most (``average`` goes nowhere: 0).
+        steps: points tried uphill, at most (0 for ``average``).
         eta: η of ASAM's ball.
         m: samples per batch of the m-sharpness.
         draws: batches or pairs of directions averaged.
-        seed: what drew them.
+        seed: the seed of these draws.
     """
 
     kind: Kind
@@ -57,7 +57,7 @@ class Sharpness:
 
 @dataclass(frozen=True)
 class GradientNoise:
-    """The gradient and how far a mini-batch's is from it.
+    """The norm of the gradient, and the variance of a mini-batch's gradient.
 
     Attributes:
         norm: ‖∇L(w)‖, exact.
@@ -66,7 +66,7 @@ class GradientNoise:
         samples: n.
         batch_size: b.
         draws: mini-batches drawn.
-        seed: what drew them.
+        seed: the seed of these draws.
     """
 
     norm: float
@@ -95,8 +95,8 @@ def sam_sharpness(landscape: Landscape, rho: float, w: Tensor | None = None, ste
     One step is SAM's own first-order answer, ε = ρ ∇L/‖∇L‖ (their eq. 2): exact for an isotropic bowl, perhaps
     negative where the ball is wider than the slope, and 0 where the gradient is 0.  More steps are projected
     gradient ascent from there: ε ← ρ ∇L(w+ε)/‖∇L(w+ε)‖, all the way to the sphere, which on a convex loss never
-    loses height (at a minimum it is power iteration, from a random direction, towards ρ²λ_max/2); where that
-    loses height, ε ← Π(ε + s ∇L/‖∇L‖) with s = ρ, ρ/2, ... until it rises.  Only rises are taken, so that the value
+    lowers the loss (at a minimum it is power iteration, from a random direction, towards ρ²λ_max/2); where that
+    lowers it, ε ← Π(ε + s ∇L/‖∇L‖) with s = ρ, ρ/2, ... until it rises.  Only rises are taken, so that the value
     is never below that of one step, nor below 0.
 
     Args:
@@ -267,7 +267,7 @@ def _rise(landscape: Landscape, w: Tensor, loss: float, scale: Tensor, rho: floa
 
     def rise(u: Tensor) -> float:
         found = landscape.value(w + scale * u) - loss
-        return found if found == found else float("inf")  # a loss beyond all numbers is higher than any
+        return found if found == found else float("inf")  # a loss that is not a number counts as infinite
 
     def slope(u: Tensor) -> Tensor:
         return scale * landscape.gradient(w + scale * u)
@@ -283,7 +283,7 @@ def _rise(landscape: Landscape, w: Tensor, loss: float, scale: Tensor, rho: floa
         return one
     best, length = 0.0, float("inf")
     if rho * float(first.norm()) <= _FLAT * abs(one):
-        # Nothing is uphill to first order, or only by rounding, which may hide the steepest second-order direction.
+        # The gradient is 0 but for rounding, which may be orthogonal to the steepest second-order direction.
         generator = torch_generator(0, "ascent from a stationary point")
         direction = _unit(torch.randn(len(w), generator=generator, dtype=torch.float64).to(w))
     for _ in range(steps):
@@ -302,7 +302,7 @@ def _rise(landscape: Landscape, w: Tensor, loss: float, scale: Tensor, rho: floa
 
 
 def _unit(v: Tensor) -> Tensor:
-    norm = torch.linalg.vector_norm(v, dtype=torch.float64)  # float32 has none for a gradient of 1e-25
+    norm = torch.linalg.vector_norm(v, dtype=torch.float64)  # in float32 that of a gradient of 1e-25 is 0
     return (v / norm).to(v) if norm else v
 
 

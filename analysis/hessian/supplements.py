@@ -1,107 +1,86 @@
-"""What the Hessian command measures beside the spectrum: layers, sharpness, clients."""
+"""What the Hessian command measures beside the spectrum: layers, sharpness, clients; a table of each."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
-import tyro
-
-from analysis.hessian.clients import client_eigenvalues, plot_clients
+from analysis.hessian.clients import client_eigenvalues
 from analysis.hessian.layers import activation_norms, layer_eigenvalues, norm_product
+from analysis.hessian.options import Supplements
 from analysis.hessian.sharpness import adaptive_sharpness, average_sharpness, gradient_noise, m_sharpness, sam_sharpness
-from analysis.source import Source, option
+from analysis.source import Source
 from landscape import FedscapeError, Landscape
 from landscape.activations import MAN
 from landscape.terminal.progress import Progress
 from landscape.terminal.table import Table
 
 _M = 128
+"""Samples per batch of the m-sharpness and of the gradient noise."""
 
 
 @dataclass(frozen=True)
-class Measured:
-    """One more table: ``key`` in the JSON file, ``title`` above it on the screen, all numbers by name, the result."""
+class Supplement:
+    """One table.
+
+    Attributes:
+        key: its name in the JSON file.
+        title: the line above it on the screen.
+        table: what the screen shows.
+        numbers: all numbers by name, for the JSON file.
+        result: the measurement itself, for the pictures.
+    """
 
     key: str
     title: str
     table: Table
     numbers: dict[str, Any]
-    found: Any
+    result: Any
 
 
-@dataclass(frozen=True)
-class Extras:
-    """More to measure, each on its own."""
+def measure_supplements(
+    asked: Supplements, path: Path, source: Source, seed: int = 0, progress: bool = False, penalty: MAN | None = None
+) -> Iterator[Supplement]:
+    """The tables asked for, of one checkpoint.
 
-    layers: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
-    """λ_max of each layer's Hessian block, weight and activation norms, FedSAM's norm product (Theorem 3.5)"""
-    sharpness: Annotated[float | None, option("RHO", "none")] = None
-    """SAM, adaptive, m- and average-direction sharpness at radius RHO, gradient norm and noise"""
-    per_client: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
-    """λ_max, loss and accuracy on each client's own data (of --clients, or of all)"""
-    local: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
-    """with --per-client: at each client's local model (trained with --save-clients), not at the global one"""
-
-    def measure(
-        self, path: Path, source: Source, seed: int, progress: bool, penalty: MAN | None = None
-    ) -> Iterator[Measured]:
-        """The tables asked for, of one checkpoint; of the loss with the penalty where there is one.
-
-        Raises:
-            FedscapeError: ``local`` without ``per_client``; what the measurements refuse.
-        """
-        if self.local and not self.per_client:
-            raise FedscapeError("--local says where clients are measured: give --per-client too")
-        if self.layers or self.sharpness is not None:
-            landscape = Landscape.from_checkpoint(path, **vars(source), penalty=penalty)
-            if self.layers:
-                with Progress("layers", enabled=progress):
-                    yield _layers(landscape, seed)
-                    yield _activations(landscape)
-            if self.sharpness is not None:
-                with Progress("sharpness", enabled=progress):
-                    yield _sharpness(landscape, self.sharpness, seed)
-        if self.per_client:
-            with Progress("clients", unit="clients", enabled=progress) as bar:
-                found = client_eigenvalues(
-                    path,
-                    local=self.local,
-                    **vars(source),
-                    penalty=penalty,
-                    seed=seed,
-                    told=lambda done, _: bar.update(done),
-                )
-            yield Measured("clients", f"clients of {found.title}", found.summary(), found.to_dict(), found)
-
-
-def save_pictures(measured: Sequence[tuple[str, Sequence[Measured]]], folder: Path) -> list[Path]:
-    """Draw what can be drawn of what was measured, each checkpoint's under its label; the files written.
-
-    ``layers.png`` and ``clients.png``, all checkpoints on common axes.
+    Args:
+        asked: which.
+        path: the checkpoint.
+        source: on which data, where.
+        seed: of all random vectors.
+        progress: show progress on stderr.
+        penalty: MAN's regulariser, added to the loss.
 
     Raises:
-        FedscapeError: a file cannot be written.
+        FedscapeError: ``local`` without ``per_client``; what the measurements refuse.
     """
-    from analysis.hessian.plots.layers import plot_layers
-    from landscape.storage.pictures import save_figure
+    if asked.local and not asked.per_client:
+        raise FedscapeError("--local says where clients are measured: give --per-client too")
+    if asked.layers or asked.sharpness is not None:
+        landscape = Landscape.from_checkpoint(path, **vars(source), penalty=penalty)
+        if asked.layers:
+            with Progress("layers", enabled=progress):
+                yield _layers(landscape, seed)
+                yield _activations(landscape)
+        if asked.sharpness is not None:
+            with Progress("sharpness", enabled=progress):
+                yield _sharpness(landscape, asked.sharpness, seed)
+    if asked.per_client:
+        with Progress("clients", unit="clients", enabled=progress) as bar:
+            found = client_eigenvalues(
+                path,
+                local=asked.local,
+                **vars(source),
+                penalty=penalty,
+                seed=seed,
+                told=lambda done, _: bar.update(done),
+            )
+        yield Supplement("clients", f"clients of {found.title}", found.summary(), found.to_dict(), found)
 
-    results = [(label, {one.key: one.found for one in several}) for label, several in measured]
-    written = []
-    layers = [(label, found["layers"], found["activations"]) for label, found in results if "layers" in found]
-    if layers:
-        written.append(folder / "layers.png")
-        save_figure(plot_layers(layers), written[-1])
-    clients = [found["clients"] for _, found in results if "clients" in found]
-    if clients:
-        written.append(folder / "clients.png")
-        plot_clients(clients, written[-1])
-    return written
 
-
-def _layers(landscape: Landscape, seed: int) -> Measured:
+def _layers(landscape: Landscape, seed: int) -> Supplement:
     blocks, norms = layer_eigenvalues(landscape, seed=seed), norm_product(landscape)
     spectral = dict(zip(norms.layers, zip(norms.spectral, norms.frobenius, strict=True), strict=True))
     rows = []
@@ -111,16 +90,16 @@ def _layers(landscape: Landscape, seed: int) -> Measured:
         rows.append((name, float(blocks.parameters[i]), float(blocks.values[i, 0]), float(blocks.bounds[i, 0]), *sizes))
     table = Table(("layer", "parameters", "λ_max", "error bound", "‖W‖", "‖W‖_F"), tuple(rows))
     title = f"layers (FedSAM's norm product: {norms.value:.4g})"
-    return Measured("layers", title, table, {**blocks.to_dict(), "norm_product": norms.to_dict()}, blocks)
+    return Supplement("layers", title, table, {**blocks.to_dict(), "norm_product": norms.to_dict()}, blocks)
 
 
-def _activations(landscape: Landscape) -> Measured:
+def _activations(landscape: Landscape) -> Supplement:
     found = activation_norms(landscape)
     rows = tuple((name, float(value)) for name, value in found.outputs.items())
-    return Measured("activations", "activations", Table(("after", "mean a²"), rows), found.to_dict(), found)
+    return Supplement("activations", "activations", Table(("after", "mean a²"), rows), found.to_dict(), found)
 
 
-def _sharpness(landscape: Landscape, rho: float, seed: int) -> Measured:
+def _sharpness(landscape: Landscape, rho: float, seed: int) -> Supplement:
     m = min(_M, landscape.samples)
     noise = gradient_noise(landscape, m, seed=seed)
     found = {
@@ -133,4 +112,4 @@ def _sharpness(landscape: Landscape, rho: float, seed: int) -> Measured:
     rows += [("gradient norm", noise.norm, None), (f"gradient noise, batch {m}", noise.trace, noise.stderr)]
     numbers = {name: s.to_dict() for name, s in found.items()} | {"gradient_noise": noise.to_dict()}
     table = Table(("sharpness", "value", "standard error"), tuple(rows))
-    return Measured("sharpness", f"sharpness at ρ = {rho:g}", table, numbers, found)
+    return Supplement("sharpness", f"sharpness at ρ = {rho:g}", table, numbers, found)

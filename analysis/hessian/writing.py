@@ -9,17 +9,17 @@ from typing import Any
 
 import numpy as np
 
-from analysis.hessian.command import Command
-from analysis.hessian.report import HessianReport, comparison_table
+from analysis.hessian.report import DensityAxis, EigenvalueAxis, HessianReport
+from analysis.hessian.supplements import Supplement
 from landscape import FedscapeError
-from landscape.storage.files import atomic_write, write_json, write_text
+from landscape.storage.files import atomic_write, write_json
 
 
 def read_numbers(path: Path) -> list[dict[str, Any]]:
-    """What a JSON file of this command says of each checkpoint, fit for :meth:`HessianReport.from_dict`.
+    """The entries of a JSON file of this command, one for each checkpoint, fit for :meth:`HessianReport.from_dict`.
 
     Raises:
-        FedscapeError: it cannot be read or is none.
+        FedscapeError: the file cannot be read or is none.
     """
     try:
         contents = json.loads(path.read_text(encoding="utf-8"))
@@ -36,32 +36,20 @@ def read_numbers(path: Path) -> list[dict[str, Any]]:
     return entries
 
 
-def write_numbers(
-    command: Command, reports: Sequence[HessianReport], numbers: list[dict[str, Any]], files: Sequence[Path | None]
-) -> None:
-    """Print the comparison of several reports; write all numbers to the JSON files, and the table where asked for.
+def write_numbers(path: Path, entries: list[dict[str, Any]]) -> None:
+    """Write the numbers of one checkpoint or several as JSON.
 
     Raises:
-        FedscapeError: a file cannot be written.
+        FedscapeError: the file cannot be written.
     """
-    table = comparison_table(reports)
-    if len(reports) > 1:
-        print(table)
-    contents = numbers[0] if len(numbers) == 1 else {"checkpoints": numbers}
-    for file in files:
-        if file is not None:
-            write_json(file, contents)
-            print(f"numbers: {file}")
-    if command.output.csv is not None:
-        write_text(command.output.csv, table.csv())
-        print(f"table: {command.output.csv}")
+    write_json(path, entries[0] if len(entries) == 1 else {"checkpoints": entries})
 
 
 def write_arrays(path: Path, reports: Sequence[HessianReport]) -> None:
     """Write the reports' arrays as ``.npz``: ``0_eigenvalues``, ``0_residuals``, ``0_density_grid``, ...
 
     Raises:
-        FedscapeError: it cannot be written.
+        FedscapeError: the file cannot be written.
     """
     arrays: dict[str, Any] = {}
     for i, report in enumerate(reports):
@@ -73,24 +61,65 @@ def write_arrays(path: Path, reports: Sequence[HessianReport]) -> None:
         np.savez(file, **arrays)
 
 
-def save_picture(command: Command, out: Path, paths: Sequence[Path], reports: Sequence[HessianReport]) -> None:
-    """Draw ``hessian.png``: the spectra on common axes, or with ``--rounds`` their curves over each run's rounds.
+def save_spectra(
+    path: Path,
+    reports: Sequence[HessianReport],
+    eigenvalue_axis: EigenvalueAxis = "linear",
+    density_axis: DensityAxis = "log",
+) -> None:
+    """Draw the spectra on common axes.
 
     Raises:
-        FedscapeError: it cannot be written, or the curves' checkpoints are no rounds/NNNNN.pt.
+        FedscapeError: the file cannot be written.
     """
-    from analysis.hessian.plots.spectrum import plot_rounds, plot_spectra
+    from analysis.hessian.plots.spectrum import plot_spectra
     from landscape.storage.pictures import save_figure
 
-    picture = out / "hessian.png"
-    if command.rounds:
-        runs: dict[str, list[tuple[int, HessianReport]]] = {}
-        for file, report in zip(paths, reports, strict=True):
-            if not file.stem.isdigit():
-                raise FedscapeError(f"{file} is none of a run's rounds/NNNNN.pt: leave out --rounds")
-            runs.setdefault(file.parent.parent.name, []).append((int(file.stem), report))
-        figure = plot_rounds(runs)
-    else:
-        figure = plot_spectra(reports, None, command.output.eigenvalue_axis, command.output.density_axis)
-    save_figure(figure, picture)
-    print(f"plot: {picture}")
+    save_figure(plot_spectra(reports, None, eigenvalue_axis, density_axis), path)
+
+
+def save_rounds(path: Path, checkpoints: Sequence[Path], reports: Sequence[HessianReport]) -> None:
+    """Draw curves over the rounds of each run that the checkpoints ``rounds/NNNNN.pt`` are of.
+
+    Raises:
+        FedscapeError: the file cannot be written, or a checkpoint is none of a run's ``rounds/NNNNN.pt``.
+    """
+    from analysis.hessian.plots.spectrum import plot_rounds
+    from landscape.storage.pictures import save_figure
+
+    runs: dict[str, list[tuple[int, HessianReport]]] = {}
+    for file, report in zip(checkpoints, reports, strict=True):
+        if not file.stem.isdigit():
+            raise FedscapeError(f"{file} is none of a run's rounds/NNNNN.pt: leave out --rounds")
+        runs.setdefault(file.parent.parent.name, []).append((int(file.stem), report))
+    save_figure(plot_rounds(runs), path)
+
+
+def save_supplements(folder: Path, measured: Sequence[tuple[str, Sequence[Supplement]]]) -> list[Path]:
+    """Draw ``layers.png`` and ``clients.png`` of what was measured of them, all checkpoints on common axes.
+
+    Args:
+        folder: where to.
+        measured: the label of each checkpoint, and its tables.
+
+    Returns:
+        The files written.
+
+    Raises:
+        FedscapeError: a file cannot be written.
+    """
+    from analysis.hessian.plots.clients import plot_clients
+    from analysis.hessian.plots.layers import plot_layers
+    from landscape.storage.pictures import save_figure
+
+    results = [(label, {one.key: one.result for one in several}) for label, several in measured]
+    written = []
+    layers = [(label, found["layers"], found["activations"]) for label, found in results if "layers" in found]
+    if layers:
+        written.append(folder / "layers.png")
+        save_figure(plot_layers(layers), written[-1])
+    clients = [found["clients"] for _, found in results if "clients" in found]
+    if clients:
+        written.append(folder / "clients.png")
+        save_figure(plot_clients(clients), written[-1])
+    return written

@@ -1,1 +1,1 @@
-"""Pictures of spectra, layers and clients; nothing here computes."""
+"""Pictures of spectra, layers and clients; nothing here measures."""

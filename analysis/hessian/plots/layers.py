@@ -13,21 +13,21 @@ from analysis.hessian.layers import Activations, LayerEigenvalues
 from analysis.style import COLOURS, DASHES, MARKERS
 
 Measured = tuple[str, LayerEigenvalues, Activations]
-"""A label, and what was measured of a model's layers."""
+"""A label, and the results for a model's layers."""
 
 _DECADES = 1.5
-"""An axis whose values span more is logarithmic."""
+"""An axis is logarithmic where its values span more decades."""
 _PANEL, _INCHES_PER_LAYER, _INCHES_PER_LETTER, _INCHES_PER_LINE = 2.4, 0.24, 0.075, 0.18
-_LEVEL = 8
-"""Up to so many layers, of names of up to so many letters, have level labels."""
+_HORIZONTAL = 8
+"""Labels are horizontal for up to this many layers with names of up to this many letters."""
 
 
 def plot_layers(measured: Sequence[Measured]) -> Figure:
     """Layer by layer, several models on common axes.
 
-    Above λ_max of each layer's block of the Hessian, with its error bound.  In the middle, on the same layers, the
-    mean squared norm of what the layer takes in, which bounds λ_max up to a factor α_l of the layer's own (MAN,
-    Theorems 2 and 3); normalisation layers have none.  Below E‖a_l‖² of each activation, in the order of execution.
+    At the top λ_max of each layer's block of the Hessian, with its error bound.  In the middle, for the same layers,
+    the mean squared norm of the layer's input, which bounds λ_max up to a factor α_l of the layer (MAN, Theorems 2
+    and 3); normalisation layers have none.  At the bottom E‖a_l‖² of each activation, in the order of execution.
     """
     layers = _union([[_shown(name) for name in blocks.layers] for _, blocks, _ in measured])
     outputs = _union([list(norms.outputs) for _, _, norms in measured])
@@ -86,13 +86,13 @@ def _exact(values: Mapping[str, float]) -> dict[str, tuple[float, float]]:
 
 
 def _shown(layer: str) -> str:
-    """A layer's name as :class:`landscape.activations.Recorder` has it: the model itself has one too."""
+    """A layer's name as in :class:`landscape.activations.Recorder`, which names the model itself too."""
     return layer or "model"
 
 
 def _name(ax: Axes, names: list[str]) -> None:
     """Put the layers' names below an axis."""
-    ax.set_xticks(range(len(names)), map(_broken, names), rotation=0 if _level(names) else 90, fontsize=8)
+    ax.set_xticks(range(len(names)), map(_broken, names), rotation=0 if _horizontal(names) else 90, fontsize=8)
     ax.set_xlim(-0.6, max(len(names), 1) - 0.4)
 
 
@@ -100,13 +100,13 @@ def _broken(name: str) -> str:
     return name.replace(" + ", "\n+ ")
 
 
-def _level(names: list[str]) -> bool:
-    """Whether there is room for level labels."""
-    return len(names) <= _LEVEL and max(map(len, names), default=0) <= _LEVEL
+def _horizontal(names: list[str]) -> bool:
+    """Whether there is room for horizontal labels."""
+    return len(names) <= _HORIZONTAL and max(map(len, names), default=0) <= _HORIZONTAL
 
 
 def _scale(ax: Axes) -> None:
-    """A logarithmic axis where the values are positive and span decades; from 0 where they do not."""
+    """A logarithmic axis where the values are positive and span decades, else an axis from 0."""
     heights = np.concatenate([np.array(line.get_ydata(), dtype=float) for line in ax.get_lines()])
     heights = heights[np.isfinite(heights)]
     if heights.size and heights.min() > 0 and np.log10(heights.max() / heights.min()) > _DECADES:
@@ -121,7 +121,7 @@ def _union(lists: list[list[str]]) -> list[str]:
 
 
 def _room(names: list[str]) -> float:
-    """Inches that the longest of the labels takes upwards."""
-    if _level(names):
+    """Inches of height that the longest of the labels takes."""
+    if _horizontal(names):
         return _INCHES_PER_LINE
     return _INCHES_PER_LETTER * max(len(line) for name in names for line in _broken(name).split("\n"))

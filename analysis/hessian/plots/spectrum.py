@@ -64,7 +64,7 @@ def draw_densities(
     ends: list[float] = []
     for i, (report, density, label) in enumerate(zip(reports, densities, labels, strict=True)):
         curve = density.on(axis)
-        # One eigenvalue out of d at the peak of its kernel: lower values are the kernel's tails.
+        # The peak of the kernel of one eigenvalue out of d: lower values are tails of kernels.
         one = 1 / (report.parameters * curve.width * np.sqrt(2 * np.pi))
         floor, top = min(floor, 0.1 * one), max(top, float((curve.values + 2 * curve.stderr).max()))
         ends += [float(curve.grid[0]), float(curve.grid[-1])]
@@ -92,7 +92,7 @@ def _density_of(report: HessianReport) -> Density:
 
 
 def _symlog(ax: Axes, axis: SymLog, low: float, high: float) -> None:
-    """Draw the eigenvalue axis so, with labels at 0 and at powers of ten, five a side at most."""
+    """Draw the eigenvalue axis symmetric logarithmic, with labels at 0 and at up to five powers of ten on each side."""
     ax.set_xscale("symlog", linthresh=axis.within, linscale=0.9 / np.log(10))  # Matplotlib's for one slope at ±within
     ax.set(xlabel=f"Hessian eigenvalue (axis linear within ±{axis.within:.1g})", ylabel="density (per decade)")
     labelled, between = [0.0], []

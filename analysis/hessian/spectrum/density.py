@@ -16,9 +16,9 @@ _BASIS_BYTES = 2_000_000_000
 _DECADES = 0.1
 """σ of the kernel on a symmetric logarithmic axis."""
 _NO_WEIGHT = 1e-12
-"""Nodes of less weight are no part of the spectrum."""
+"""Nodes of less weight do not belong to the spectrum."""
 _NEAREST = 5
-"""Nodes next to 0 whose spacing tells what the quadrature resolves there."""
+"""Number of nodes next to 0 whose spacing is the resolution of the quadrature there."""
 
 
 @dataclass(frozen=True)
@@ -81,26 +81,35 @@ class Density:
     weights: np.ndarray
     products: int
 
+    @classmethod
+    def smoothed(
+        cls, nodes: np.ndarray, weights: np.ndarray, products: int, points: int = 1000, relative_width: float = 0.01
+    ) -> Density:
+        """The density of the probes' quadratures; see :func:`estimate_density` for ``points``, ``relative_width``."""
+        grid, width = _grid(nodes[weights > _NO_WEIGHT], points, relative_width)
+        values, stderr = _averaged(grid, nodes, weights, width)
+        return cls(grid, values, stderr, width, nodes, weights, products)
+
     def resolved(self) -> float:
-        """Twice the spacing of the nodes next to 0 (median over the probes): what is nearer to 0 is not told apart."""
+        """Twice the spacing of the nodes next to 0 (median over the probes): nearer to 0 nothing is resolved."""
         spacings = []
         for nodes, weights in zip(self.nodes, self.weights, strict=True):
             kept = nodes[weights > _NO_WEIGHT]
             near = kept[np.argsort(np.abs(kept))][:_NEAREST]
             spacings.append((near.max() - near.min()) / max(1, len(near) - 1))
         largest = float(np.abs(self.nodes).max())
-        # A spectrum of one point or several equal ones: any part of it will do.
+        # For a spectrum of one point or of several equal ones any small number will do.
         return max(2 * float(np.median(spacings)), 1e-6 * largest) or 1.0
 
     def on(self, axis: SymLog | None = None, points: int = 1000) -> Curve:
-        """The density for drawing on an axis, smoothed there: from the quadrature, so at the cost of no product.
+        """The density for drawing on an axis, smoothed there: from the quadrature, without a product.
 
         A kernel of one width in λ would draw the bulk on a logarithmic axis as one wide block; here its width is the
         same all along the axis, 0.1 decades.
 
         Args:
             axis: ``None`` is the linear one, on which this is the density itself.
-            points: grid points on another.
+            points: grid points on another axis.
         """
         if axis is None:
             return Curve(self.grid, self.values, self.stderr, self.width)
@@ -168,12 +177,10 @@ def estimate_density(
             if report is not None:
                 report(operator.products - before, None)
         for member, process in zip(members, processes, strict=True):
-            # After an invariant space the rest of the tridiagonal matrix is decoupled: its weights are 0.
+            # After an invariant space the rest of the tridiagonal matrix is decoupled, with weights of 0.
             ritz = process.ritz()
             nodes[member], weights[member] = ritz.values, ritz.weights
-    grid, width = _grid(nodes[weights > _NO_WEIGHT], points, relative_width)
-    values, stderr = _averaged(grid, nodes, weights, width)
-    return Density(grid, values, stderr, width, nodes, weights, operator.products - before)
+    return Density.smoothed(nodes, weights, operator.products - before, points, relative_width)
 
 
 def _process(operator: Operator, seed: int, probe: int) -> Lanczos:

@@ -1,4 +1,4 @@
-"""Linear operators: what every spectral method here works on."""
+"""Linear operators: every spectral method here works on them."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from torch import Tensor
 from landscape import Landscape
 
 Report = Callable[[int, float | None], None]
-"""Told of progress: products spent so far, and the relative error reached where that is known."""
+"""Called to report progress, with the products spent so far, and the relative error reached where it is known."""
 
 
 class Operator(Protocol):
-    """A symmetric d×d matrix known by its products.
+    """A symmetric d×d matrix that is given by its products.
 
     ``products`` counts the vectors it was multiplied with: for a Hessian, the HVPs spent.
     """
@@ -36,7 +36,7 @@ class Operator(Protocol):
 
     @property
     def device(self) -> torch.device:
-        """Where vectors and products live."""
+        """The device of vectors and products."""
         ...
 
     def matmat(self, vectors: Tensor) -> Tensor:
@@ -45,7 +45,7 @@ class Operator(Protocol):
 
 
 class Multiplying:
-    """``A @ v`` for whatever has ``matmat``."""
+    """``A @ v`` for every class that has ``matmat``."""
 
     def __matmul__(self: Operator, vectors: Tensor) -> Tensor:
         """A v for one vector [d] or several [d, k]."""
@@ -53,7 +53,7 @@ class Multiplying:
 
 
 class _OnLandscape(Multiplying):
-    """A matrix of a landscape's at one point; ``multiply`` maps stacked vectors [k, d] to their products."""
+    """A matrix of a landscape at one point; ``multiply`` maps stacked vectors [k, d] to their products."""
 
     def __init__(self, landscape: Landscape, multiply: Callable[[Tensor], Tensor]) -> None:
         self.landscape = landscape

@@ -10,22 +10,22 @@ import torch
 from scipy.stats import t as student_t
 from torch import Tensor
 
-from analysis.hessian.spectrum.eigen import default_basis
+from analysis.hessian.spectrum.iteration import default_basis
 from analysis.hessian.spectrum.lanczos import Lanczos
 from analysis.hessian.spectrum.operators import Operator, Report
 from landscape import FedscapeError
 from landscape.compute.randomness import torch_generator
 
 _BLOCK = 5
-"""Probes multiplied at a time: as many pilots, and as many at least in the estimate."""
+"""Probes multiplied at a time: the number of pilot probes, and the smallest number in the estimate."""
 _LOOK_BACK = 8
-"""Lanczos steps over which the fall of the variance tells what the next step is worth."""
+"""The value of the next Lanczos step is judged by the fall of the variance over this many steps."""
 _MOST_DEGREES = 1e6
-"""Of freedom: beyond it Student's distribution is the normal one."""
+"""Degrees of freedom beyond which Student's distribution is taken for the normal one."""
 _PIECE = 2**16
-"""Coordinates of the probes that are drawn, or summed in float64, at a time: that takes no memory to speak of."""
+"""Coordinates of the probes that are drawn, or summed in float64, at a time: this takes little memory."""
 _FEWEST_STEPS = 6
-"""Of these and the room that default_basis adds (24) is the least a basis may grow to."""
+"""A basis may always grow to this many vectors and the 24 that default_basis adds."""
 
 
 @dataclass(frozen=True)
@@ -69,22 +69,22 @@ def estimate_trace(
     That is Hutch++ (Meyer et al., SOSA 2021) with a Krylov basis (Chen & Hallman, SIMAX 2023): where the
     eigenvalues were measured before, Q and tr QᵀAQ cost nothing more.  How far Q grows is decided on the way, as in
     A-Hutch++ (Persson, Cortinovis & Kressner, SIMAX 2022): a Lanczos step is taken while it saves more probes than
-    it costs products.  Five pilot probes tell; they follow Q as it grows without a further product.  Q is best where
-    they happen to lie low, so the estimate is of fresh ones: with the pilots in it, it would be biased.
+    it costs products.  Five pilot probes decide; they follow Q as it grows without a further product.  Growth stops
+    where they happen to be low, so the estimate is made with new probes: with the pilots it would be biased.
 
     A probe z is uniform on the sphere of radius √r in the space that Q leaves, of dimension r = d − m.  It is
     independent of Q, so the mean of zᵀAz is unbiased, and its variance is known (that of a ratio of quadratic forms):
     2r/(r+2) · (‖PAP‖²_F − (tr PAP)²/r).  ‖PAz‖² has the mean ‖PAP‖²_F, and varies far less than the square of zᵀAz
     does: some five probes give a standard error that a sample's spread needs dozens for.
 
-    In memory at once are Q and a few blocks of 5 vectors: probes, products, and what is worked on.  Q grows to 30
+    In memory at once are Q and a few blocks of 5 vectors: probes, products and temporary ones.  Q grows to 30
     vectors, or to what fits in 256 MB where that is more.
 
     Args:
         operator: a symmetric operator.
-        krylov: a Lanczos process of this operator; it is carried on where that pays.
+        krylov: a Lanczos process of this operator; it is continued where that saves products.
         tolerance: stop when the standard error is below this share of the estimate (at least 5 probes).
-        max_probes: stop there even if it is not (the pilots come on top).
+        max_probes: stop there even if it is not; the pilots are not counted.
         seed: draws the probes.
         report: called with the products spent and the relative standard error.
 
@@ -104,7 +104,7 @@ def estimate_trace(
         if report is not None:
             report(operator.products - before, sample.relative_error(len(sample.forms)))
 
-    # Where no more dimensions are left than probes would cost, each is taken.
+    # Where fewer dimensions are left than the probes would cost, the basis is completed.
     pilots = _Probes(operator, krylov, _BLOCK, generator) if d - krylov.steps > 2 * _BLOCK else None
     variances: deque[float] = deque(maxlen=_LOOK_BACK + 1)
     while not krylov.complete:
@@ -120,7 +120,7 @@ def estimate_trace(
             pilots.follow(vector)
     if krylov.complete:
         return Trace(float(np.sum(krylov.diagonal)), 0.0, 0, operator.products - before, d)
-    del pilots  # the probes to come need their memory
+    del pilots  # the next probes need their memory
     sample = _Probes(operator, krylov, min(_BLOCK, max_probes), generator).sample()
     while (missing := min(sample.probes_needed(tolerance), max_probes) - len(sample.forms)) > 0:
         tell(sample)
@@ -133,7 +133,7 @@ def estimate_trace(
 
 @dataclass(frozen=True)
 class _Sample:
-    """What probes said of PAP, in the space of dimension r that Q leaves.
+    """Results of probes of PAP, in the space of dimension r orthogonal to Q.
 
     Attributes:
         exact: tr QᵀAQ.
@@ -154,13 +154,13 @@ class _Sample:
 
     @property
     def variance(self) -> float:
-        """Of one probe's zᵀAz: 2r/(r+2) · (‖PAP‖²_F − (tr PAP)²/r)."""
+        """The variance of one probe's zᵀAz: 2r/(r+2) · (‖PAP‖²_F − (tr PAP)²/r)."""
         spread = self.squares.mean() - self.forms.mean() ** 2 / self.room
         return float(2 * self.room / (self.room + 2) * max(spread, 0.0))
 
     @property
     def degrees(self) -> float:
-        """Of freedom of ``variance``: 2 E²/Var (Satterthwaite, Biometrics 1946), to first order in the spread."""
+        """Degrees of freedom of ``variance``: 2 E²/Var (Satterthwaite, Biometrics 1946), to first order."""
         n = len(self.forms)
         each = self.squares - 2 * self.forms.mean() * self.forms / self.room
         spread, scatter = self.variance * (self.room + 2) / (2 * self.room), float(each.var(ddof=1)) / n
@@ -171,22 +171,22 @@ class _Sample:
         return float(np.sqrt(self.variance / probes) / abs(self.value)) if self.value else float("inf")
 
     def probes_needed(self, tolerance: float) -> float:
-        """For a relative standard error of ``tolerance``."""
+        """Probes needed for a relative standard error of ``tolerance``."""
         if self.variance == 0.0:
             return 1.0
         return (self.relative_error(1) / tolerance) ** 2 if tolerance > 0 else float("inf")
 
     def joined(self, other: _Sample) -> _Sample:
-        """Both samples of the same space."""
+        """This sample and another of the same space in one."""
         forms, squares = (self.forms, other.forms), (self.squares, other.squares)
         return _Sample(self.exact, self.room, np.concatenate(forms), np.concatenate(squares))
 
 
 class _Probes:
-    """Random probes Z in the space that a basis leaves and their products B = PAZ, [d, n] each.
+    """Random probes Z in the space orthogonal to a basis, and their products B = PAZ, [d, n] each.
 
-    Where the basis takes in q, with Aq = Q(...) + q' for q' outside of the grown basis, they become
-    Z − q qᵀZ and B − q qᵀB − q' qᵀZ: what fresh projections would give, without a product.
+    When q joins the basis, with Aq = Q(...) + q' for q' outside of the grown basis, they become Z − q qᵀZ and
+    B − q qᵀB − q' qᵀZ: the same as new projections, without a product.
     """
 
     def __init__(self, operator: Operator, krylov: Lanczos, count: int, generator: torch.Generator) -> None:
@@ -198,7 +198,7 @@ class _Probes:
         self.products = krylov.outside(operator.matmat(self.vectors))
 
     def follow(self, vector: Tensor) -> None:
-        """Follow a step of the process, which has taken in ``vector``."""
+        """Update the probes after a step that added ``vector`` to the basis."""
         ahead = self.krylov.remainder()
         along = vector @ self.vectors
         self.vectors -= torch.outer(vector, along)
@@ -222,8 +222,8 @@ class _Probes:
 def _pays(sample: _Sample, variances: deque[float], left: int, tolerance: float, max_probes: int) -> bool:
     """Whether one more Lanczos step saves more than one probe.
 
-    With n probes still needed and the variance falling by a share s a step, a step saves ns probes.  Where they are
-    more than the ``left`` dimensions, taking these is cheaper and exact.
+    With n probes still needed and the variance falling by a share s a step, a step saves ns probes.  Where n is more
+    than the ``left`` dimensions, completing the basis is cheaper and exact.
     """
     n = min(max(sample.probes_needed(tolerance), _BLOCK), max_probes)  # fewer are never drawn
     if n >= left:

@@ -11,8 +11,8 @@ from landscape import FedscapeError, Landscape
 from landscape.compute.randomness import torch_generator
 
 _ALLOWED = {"float32": 5e-3, "float64": 1e-4, "tf32": 5e-2}
-"""What rounding may do: TF32 rounds each factor by up to 5e-4, over all layers and three passes.  A wrong double
-backward is off by a term of the product, most often as large as the product itself."""
+"""Errors that rounding may cause: TF32 rounds each factor by up to 5e-4, in all layers and three passes.  A wrong
+double backward lacks a term of the product, which is most often as large as the product itself."""
 _STEP = 1e-6
 
 
@@ -24,7 +24,7 @@ class Verification:
         symmetry: |uᵀHv − vᵀHu| relative to the mean of ‖Hu‖ and ‖Hv‖.
         linearity: ‖H(2u − 3v) − 2Hu + 3Hv‖ relative to ‖Hu‖ + ‖Hv‖.
         finite_difference: ‖Hv − (∇L(w + hv) − ∇L(w − hv))/2h‖ relative to the latter, in float64, h = 1e-6.
-        allowed: what each may be in the landscape's arithmetic: 5e-3 in float32, 1e-4 in float64, 5e-2 in TF32.
+        allowed: the largest error allowed: 5e-3 in float32 arithmetic, 1e-4 in float64, 5e-2 in TF32.
     """
 
     symmetry: float
@@ -44,7 +44,7 @@ class Verification:
         )
 
     def require(self) -> None:
-        """Go no further where the check failed.
+        """Refuse to continue where the check failed.
 
         Raises:
             FedscapeError: it did.

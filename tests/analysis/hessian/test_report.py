@@ -1,4 +1,4 @@
-"""What a report says of itself: ratios, pictures on every axis, files read back."""
+"""Reports: ratios, pictures on every axis, files read back."""
 
 import numpy as np
 import pytest
@@ -89,3 +89,9 @@ def test_files_of_earlier_versions_are_read(report):
     for newest in ("ratios", "block", "man"):
         del numbers[newest]
     assert HessianReport.from_dict(numbers).to_dict() == report.to_dict()
+
+
+def test_report_shows_itself_in_a_notebook():
+    html = measure_hessian(small_landscape(), 2)._repr_html_()
+    assert html.startswith("<table>")
+    assert "λ2" in html

@@ -153,7 +153,7 @@ def test_adaptive_does_not_change_when_layers_are_rescaled_and_plain_does():
 
 @pytest.mark.parametrize("m", [1, 7, 25])
 def test_m_sharpness_is_the_mean_of_the_batches_own_which_cover_every_sample(m):
-    """The deal is made again here, by its purpose; single samples are the same however they are dealt."""
+    """The batches are drawn again here, with the same seed and purpose; batches of one sample do not depend on them."""
     landscape = small_landscape()
     x, y = landscape.data.inputs, landscape.data.targets
     order = torch.randperm(60, generator=torch_generator(3, "m-sharpness"))
@@ -344,7 +344,7 @@ def test_what_makes_no_sense_is_refused_in_a_sentence(call, sentence):
 
 @pytest.mark.parametrize("scale", [1e-25, 1e-12, 1.0])
 def test_a_step_uphill_has_the_radius_however_small_the_gradient(scale):
-    """In float32 the squares of 1e-25 are 0, and so was their sum's root."""
+    """In float32 the square of 1e-25 is 0, and so would be the norm."""
     v = torch.tensor([3.0, -4.0]) * scale
     torch.testing.assert_close(_unit(v), torch.tensor([0.6, -0.8]))
     assert not _unit(torch.zeros(2)).any()

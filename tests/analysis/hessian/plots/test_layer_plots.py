@@ -1,4 +1,4 @@
-"""What the picture of the layers shows."""
+"""The picture of the layers: its points, names and axes."""
 
 from itertools import pairwise
 

@@ -6,8 +6,6 @@ import torch
 from scipy.sparse.linalg import LinearOperator, eigsh
 
 from analysis import Dense, Hessian, extreme_eigenpairs, largest_eigenpairs
-from analysis.hessian.spectrum import eigen
-from analysis.hessian.spectrum.eigen import default_basis
 from landscape import FedscapeError
 from tests.analysis.hessian.spectrum.spectra import SPECTRA, dense_hessian, matrix, small_landscape
 
@@ -94,7 +92,7 @@ def test_sixty_values_of_a_small_basis_hold_no_ghosts():
 
 
 class _Outliers:
-    """Eigenvalues that fall as a power beside a bulk around zero: what Hessians of networks look like."""
+    """Eigenvalues that fall as a power, and a bulk around zero, as in Hessians of networks."""
 
     shape, dtype, device = (20_000, 20_000), torch.float32, torch.device("cpu")
 
@@ -119,11 +117,6 @@ def test_thirty_vectors_beside_the_eigenvalues_cost_few_products(k):
     assert len(bounded.krylov.basis) <= k + 30
 
 
-def test_the_default_basis_is_bounded_by_the_eigenvalues_where_vectors_are_large():
-    assert default_basis(50, 11_000_000, torch.float32) == 74
-    assert default_basis(50, 1_000, torch.float32) == 1_000
-
-
 @pytest.mark.parametrize("max_basis", [None, 15])
 def test_a_basis_in_host_memory_changes_no_bit(max_basis, monkeypatch):
     monkeypatch.setattr("analysis.hessian.spectrum.lanczos._GROUP_BYTES", 4 * 120 * 8)
@@ -136,15 +129,6 @@ def test_a_basis_in_host_memory_changes_no_bit(max_basis, monkeypatch):
     assert (here.bounds == there.bounds).all()
     assert torch.equal(here.vectors, there.vectors)
     assert here.products == there.products
-
-
-@pytest.mark.parametrize(("free", "idle", "wanted"), [(100, 0, True), (100, 21, False), (121, 0, False)])
-def test_a_basis_of_more_than_half_the_free_memory_is_offloaded(free, idle, wanted, monkeypatch):
-    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (free, 1000))
-    monkeypatch.setattr(torch.cuda, "memory_reserved", lambda device: 500 + idle)
-    monkeypatch.setattr(torch.cuda, "memory_allocated", lambda device: 500)
-    assert eigen._is_too_large(60, torch.device("cuda")) == wanted
-    assert not eigen._is_too_large(10**15, torch.device("cpu"))
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")
@@ -161,67 +145,6 @@ def test_a_gpu_finds_the_same_values_with_its_basis_in_host_memory(monkeypatch):
     np.testing.assert_allclose(here.values, there.values, rtol=1e-12)
     block = torch.randn(120, 3, dtype=torch.float64, device="cuda")
     torch.testing.assert_close(there.krylov.outside(block).cpu(), here.krylov.outside(block).cpu())
-
-
-class _Killed(Exception):
-    pass
-
-
-def _killed_after(products):
-    def report(done, error):
-        if done == products:
-            raise _Killed
-
-    return report
-
-
-@pytest.mark.parametrize(("name", "stop"), [("spread", 3), ("spread", 15), ("spread", 33), ("multiple", 8)])
-@pytest.mark.parametrize("max_basis", [None, 15])
-def test_killed_and_resumed_gives_the_same_bits(name, stop, max_basis, tmp_path, monkeypatch):
-    monkeypatch.setattr(eigen, "_KEEP_SECONDS", 0.0)
-    monkeypatch.setattr(eigen, "_COST_SHARE", 1e9)
-    options = {"which": "both", "k": 2, "tolerance": 1e-8, "max_basis": max_basis, "state": tmp_path / "state.pt"}
-    operator, _ = matrix(name)
-    whole = extreme_eigenpairs(operator, **{**options, "state": None})
-    with pytest.raises(_Killed):
-        extreme_eigenpairs(operator, **options, report=_killed_after(max(stop, 4)))
-    before = operator.products
-    again = extreme_eigenpairs(operator, **options)
-    assert operator.products - before == whole.products - max(stop, 4) + 1  # what the kill interrupted is done again
-    assert (again.values == whole.values).all()
-    assert (again.bounds == whole.bounds).all()
-    assert torch.equal(again.vectors, whole.vectors)
-    assert (again.products, again.restarts) == (whole.products, whole.restarts)
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_the_file_of_another_question_is_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr(eigen, "_KEEP_SECONDS", 0.0)
-    operator, _ = matrix("spread")
-    path = tmp_path / "state.pt"
-    with pytest.raises(_Killed):
-        extreme_eigenpairs(operator, 3, state=path, fingerprint="a", report=_killed_after(9))
-    for options in ({"k": 4}, {"which": "smallest"}, {"seed": 1}, {"fingerprint": "b"}, {"max_basis": 20}):
-        with pytest.raises(FedscapeError, match=f"another question .{next(iter(options))} .*: give another file"):
-            extreme_eigenpairs(operator, **{"k": 3, "state": path, "fingerprint": "a", **options})
-    with pytest.raises(FedscapeError, match=r"dtype 'torch\.float64', not 'torch\.float32'"):
-        extreme_eigenpairs(matrix("spread", torch.float32)[0], 3, state=path, fingerprint="a")
-    torch.save({"other": 1}, path)
-    with pytest.raises(FedscapeError, match="does not hold unfinished eigenvalues"):
-        extreme_eigenpairs(operator, 3, state=path)
-
-
-def test_the_file_is_no_larger_than_the_basis_and_written_once_a_minute(tmp_path, monkeypatch):
-    operator, _ = matrix("spread")
-    path = tmp_path / "state.pt"
-    with pytest.raises(_Killed):
-        extreme_eigenpairs(operator, 3, state=path, report=_killed_after(11))
-    assert not path.exists()
-    monkeypatch.setattr(eigen, "_KEEP_SECONDS", 0.0)
-    monkeypatch.setattr(eigen, "_COST_SHARE", 1e9)
-    with pytest.raises(_Killed):
-        extreme_eigenpairs(operator, 3, state=path, report=_killed_after(11))
-    assert path.stat().st_size < 10 * 120 * 8 + 15_000
 
 
 def test_refuses_a_basis_without_room():
@@ -241,7 +164,7 @@ def test_bounds_and_residuals_hold_where_it_stops_early():
 
 
 def test_default_tolerance_is_kept_from_any_start():
-    """One step's only Ritz value, near zero here, once passed for the largest eigenvalue."""
+    """The only Ritz value of the first step is near zero here; an earlier version took it for the largest one."""
     operator, exact = matrix("indefinite")
     for seed in range(40):
         found = largest_eigenpairs(operator, 1, seed=seed)

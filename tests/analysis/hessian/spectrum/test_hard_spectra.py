@@ -142,7 +142,7 @@ def test_every_end_has_every_copy_from_any_start(which, max_basis):
 
 
 def test_a_search_that_is_cut_short_is_told():
-    """Where products run out before the second start was followed, nothing says how often a value comes."""
+    """Where the products end before the second start was followed, multiplicities are unknown."""
     operator, exact, _ = matrix("one giant", torch.float64)
     whole = largest_eigenpairs(operator, 3)
     cut = largest_eigenpairs(operator, 3, max_products=whole.products - 1)

@@ -1,5 +1,5 @@
-"""What must change nothing: the loss's scale, micro-batches, the order of parameters and samples, threads; and
-intervals that cover as often as they say."""
+"""Changes without effect: the loss's scale, micro-batches, the order of parameters and samples, threads; and
+intervals that cover as often as they claim."""
 
 import numpy as np
 import pytest

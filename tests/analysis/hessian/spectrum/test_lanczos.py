@@ -133,7 +133,7 @@ def test_groups_of_rows_change_rounding_only(monkeypatch):
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=str)
 def test_chains_that_meet_leave_an_orthonormal_basis(dtype):
-    """Where few different eigenvalues are, one chain takes in what others wait with, and rounding is what is left."""
+    """With few different eigenvalues one chain adds the waiting vectors of others to the basis; rounding remains."""
     operator, exact = matrix("multiple", dtype)
     process = _process(operator, 2)
     for more in (2, 1, 4, 1, 40):

@@ -12,7 +12,7 @@ pytestmark = pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reas
 
 MB = 2**20
 SLACK = 8 * MB
-"""What the allocator keeps and LAPACK's workspace."""
+"""Memory that the allocator keeps, and LAPACK's workspace."""
 
 _COMMON = """
 import json, sys
@@ -63,7 +63,7 @@ images = lambda: nn.Sequential(
 
 
 def measured(code: str) -> dict[str, float]:
-    """What a process of its own prints."""
+    """The numbers that the code prints in a process of its own."""
     # Above that size glibc gives memory back at once, so that what is resident is what is in use.
     environment = {**os.environ, "MALLOC_MMAP_THRESHOLD_": "65536", "OMP_NUM_THREADS": "1"}
     done = subprocess.run([sys.executable, "-c", _COMMON + code], capture_output=True, text=True, env=environment)
@@ -103,7 +103,7 @@ def test_top_eigenpairs_take_36_vectors_more_than_they_are(million):
 
 
 def test_the_trace_after_them_takes_a_block_of_probes(million):
-    """Five probes, what is left of them outside the basis, their products, and a few more of the kind."""
+    """Five probes, their projections outside the basis, their products, and a few blocks of that size."""
     assert million["trace"] <= 25 * 4 * million["d"] + million["graph"] + SLACK
 
 

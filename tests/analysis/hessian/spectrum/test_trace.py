@@ -87,7 +87,7 @@ def decaying(name, dtype=torch.float64):
 @pytest.mark.parametrize("name", DECAYING)
 @pytest.mark.parametrize("tolerance", [0.01, 0.04])
 def test_intervals_cover_and_the_mean_is_unbiased_where_the_rule_stops(name, tolerance):
-    """Where the steps and the probes are chosen on the way, over 200 seeds."""
+    """Over 200 seeds, with the numbers of steps and probes chosen during the estimate."""
     operator, exact = decaying(name)
     found = [estimate_trace(operator, seed=seed, tolerance=tolerance, max_probes=1000) for seed in range(200)]
     assert all(t.stderr <= tolerance * abs(t.value) for t in found)
@@ -129,7 +129,7 @@ def test_probes_follow_the_basis_without_a_product():
 
 
 def test_variance_of_a_probe_is_that_of_the_dense_matrix():
-    """The variance told by squares, against the spread of 20,000 probes and against the formula."""
+    """The variance estimated from squares, against the spread of 20,000 probes and against the formula."""
     operator, _ = matrix("spread")
     generator = torch.Generator().manual_seed(6)
     sample = _Probes(operator, Lanczos(torch.ones(120, dtype=torch.float64), generator), 20_000, generator).sample()
@@ -171,9 +171,9 @@ def test_measured_eigenvalues_save_most_of_the_products():
 
 
 def test_probes_and_basis_stay_within_their_bounds(monkeypatch):
-    """Where memory bounds the basis, more probes do the rest."""
+    """Where memory bounds the basis, more probes are taken."""
     operator, exact = decaying("both signs")
-    monkeypatch.setattr("analysis.hessian.spectrum.eigen._FREE_BYTES", 0)
+    monkeypatch.setattr("analysis.hessian.spectrum.iteration._FREE_BYTES", 0)
     found = estimate_trace(operator, tolerance=0.01, max_probes=60)
     assert (found.deflated, found.probes) == (30, 60)
     assert abs(found.value - exact) <= 4 * found.stderr
@@ -185,7 +185,7 @@ def test_a_trace_of_an_older_file_has_its_interval():
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_a_trace_of_every_coordinate_is_exact_to_rounding(dtype):
-    """Its interval is the number itself."""
+    """The interval of an exact trace has no width."""
     values = np.r_[1000.0, np.linspace(-1, 1, 11)]
     basis, _ = torch.linalg.qr(torch.randn(12, 12, generator=torch.Generator().manual_seed(0), dtype=torch.float64))
     found = estimate_trace(Dense((basis * torch.from_numpy(values) @ basis.T).to(dtype)), tolerance=0.0)

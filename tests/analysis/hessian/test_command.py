@@ -1,4 +1,4 @@
-"""``python -m analysis.hessian`` and the one-call API behind it."""
+"""``python -m analysis.hessian``."""
 
 import csv
 import json
@@ -10,37 +10,12 @@ import pytest
 import torch
 from torch import nn
 
-import analysis.hessian.command
-import analysis.hessian.measure
-import analysis.hessian.spectrum.eigen
-import analysis.hessian.spectrum.operators
+import analysis.hessian.__main__
 import landscape.autograd.products
-from analysis import Dense, HessianReport, extreme_eigenpairs, measure_hessian
+from analysis import HessianReport
 from analysis.hessian.__main__ import main
-from landscape import FedscapeError, Landscape
-from landscape.activations import MAN
+from landscape import Landscape
 from landscape.terminal.command import run
-from tests.analysis.hessian.spectrum.spectra import dense_hessian, small_landscape
-from trainers import FedAvg, Settings, train
-
-
-@pytest.fixture(scope="module")
-def checkpoint(tmp_path_factory):
-    """A short run's checkpoint; the model is small enough for a dense Hessian."""
-    out = tmp_path_factory.mktemp("run")
-    return train(FedAvg(), Settings(rounds=2, clients=4, per_round=2, device="cpu"), out=out).checkpoint
-
-
-def test_report_of_a_net_agrees_with_its_dense_hessian():
-    landscape = small_landscape()
-    dense = dense_hessian(landscape)
-    exact = np.linalg.eigvalsh(dense)[::-1]
-    report = measure_hessian(landscape, density=True, trace_tolerance=0.01)
-    np.testing.assert_allclose(report.eigen.values, exact[:5], rtol=1e-3)
-    assert report.to_dict()["ratio_1_5"] == pytest.approx(exact[0] / exact[4], rel=2e-3)
-    assert abs(report.trace.value - np.trace(dense)) <= 4 * report.trace.stderr
-    assert report.loss == landscape.value()
-    assert report.hvps == report.eigen.products + report.trace.products + report.density.products
 
 
 def test_json_has_the_promised_keys_and_reads_back(checkpoint, tmp_path, capsys):
@@ -98,13 +73,6 @@ def test_other_matrices_are_positive_semi_definite(checkpoint, options, tmp_path
     assert numbers["matrix"] == {"--ggn": "ggn"}.get(options[0], options[-1])
 
 
-def test_weight_decay_shifts_all_eigenvalues(checkpoint):
-    plain, shifted = (
-        measure_hessian(checkpoint, 3, samples=50, trace=False, weight_decay=c, dtype="float64") for c in (0.0, 0.5)
-    )
-    np.testing.assert_allclose(shifted.eigen.values, plain.eigen.values + 0.5, rtol=1e-3)
-
-
 def dense(checkpoint, block, man):
     """The Hessian of digits_mlp's loss over 40 samples by some of its parameters, the network written by hand."""
     whole = Landscape.from_checkpoint(checkpoint, samples=40, device="cpu", dtype="float64")
@@ -144,17 +112,6 @@ def test_block_man_and_weight_decay_say_of_which_matrix_everything_is(checkpoint
     assert HessianReport.from_dict(found).title == found["title"]
 
 
-def test_without_a_block_man_is_of_all_parameters(checkpoint):
-    names = ["1.weight", "1.bias", "3.weight", "3.bias", "5.weight", "5.bias"]
-    around = Landscape.from_checkpoint(checkpoint, samples=40, device="cpu", dtype="float64", penalty=MAN(0.3))
-    report = measure_hessian(checkpoint, 2, samples=40, man=0.3, trace=False, dtype="float64", device="cpu")
-    assert report.loss == around.value()
-    same = measure_hessian(around, 2, block=names, trace=False)
-    np.testing.assert_allclose(report.eigen.values, same.eigen.values, rtol=1e-9)
-    with pytest.raises(FedscapeError, match="a Landscape has its own penalty"):
-        measure_hessian(around, 2, man=0.1)
-
-
 def test_help_shows_every_group_and_default(capsys):
     with pytest.raises(SystemExit):
         main(["--help"])
@@ -164,10 +121,6 @@ def test_help_shows_every_group_and_default(capsys):
     assert "(default: )" not in text
     flags = [line for line in text.splitlines() if "--" in line.partition("  ")[0]]
     assert text.count("(default:") >= len(flags)
-
-
-def test_self_check_passes_on_a_trained_model(checkpoint):
-    assert measure_hessian(checkpoint, 1, samples=100, trace=False, verify=True).hvps > 0
 
 
 def test_pyhessian_answers_the_same_question(checkpoint, tmp_path, capsys):
@@ -193,38 +146,6 @@ def test_under_torchrun_the_ranks_share_the_work_and_one_of_them_speaks(checkpoi
     assert shared.stdout.count("Hessian-vector products") == 1
 
 
-def test_an_interrupted_measurement_continues_and_is_no_others(checkpoint, tmp_path, monkeypatch):
-    monkeypatch.setattr(analysis.hessian.spectrum.eigen, "_KEEP_SECONDS", 0.0)
-    monkeypatch.setattr(analysis.hessian.spectrum.eigen, "_COST_SHARE", float("inf"))
-    options = {"trace": False, "samples": 60, "device": "cpu", "tolerance": 1e-6}
-    plain = measure_hessian(checkpoint, 3, **options)
-    multiply, spent = analysis.hessian.spectrum.operators.Hessian.matmat, []
-
-    def interrupted(self, vectors):
-        spent.append(1)
-        if len(spent) == 9:
-            raise KeyboardInterrupt
-        return multiply(self, vectors)
-
-    monkeypatch.setattr(analysis.hessian.spectrum.operators.Hessian, "matmat", interrupted)
-    state = tmp_path / "state.pt"
-    with pytest.raises(KeyboardInterrupt):
-        measure_hessian(checkpoint, 3, **options, state=state)
-    assert state.exists()
-    with pytest.raises(FedscapeError, match="another question"):
-        measure_hessian(checkpoint, 3, **{**options, "samples": 50}, state=state)
-    again = measure_hessian(checkpoint, 3, **options, state=state)
-    np.testing.assert_array_equal(again.eigen.values, plain.eigen.values)
-    assert again.hvps < plain.hvps
-    assert not state.exists()
-
-
-def test_clients_restrict_the_data(checkpoint):
-    report = measure_hessian(checkpoint, 1, clients=[3], trace=False)
-    assert report.samples == len(np.load(checkpoint.parent / "partition.npz")["client_00003"])
-    assert report.loss == Landscape.from_checkpoint(checkpoint, clients=[3]).value()
-
-
 def test_trace_can_be_asked_for_by_name(checkpoint, capsys):
     assert run(lambda: main([str(checkpoint), "--trace", "--samples", "50", "--quiet", "--top", "1"])) == 0
     assert "trace" in capsys.readouterr().out
@@ -244,7 +165,7 @@ def test_what_was_measured_is_drawn_again_without_a_product(checkpoint, tmp_path
     assert run(lambda: main([str(checkpoint), str(initial), *options, "--out", str(tmp_path)])) == 0
     before = (tmp_path / "hessian.json").read_bytes(), (tmp_path / "hessian.png").read_bytes()
     measured = capsys.readouterr().out
-    monkeypatch.setattr(analysis.hessian.command, "measure_hessian", lambda *_, **__: pytest.fail("it measured"))
+    monkeypatch.setattr(analysis.hessian.__main__, "measure_hessian", lambda *_, **__: pytest.fail("it measured"))
     files = [str(tmp_path / "hessian.json"), str(tmp_path / "a.json")]
     again = ["--replot", *files, "--ratio", "1/2", "--eigenvalue-axis", "symlog", "--density-axis", "linear"]
     assert run(lambda: main([*again, "--out", str(tmp_path), "--csv", str(tmp_path / "t.csv")])) == 0
@@ -316,36 +237,11 @@ def test_streaming_is_asked_for_by_name(checkpoint, word, streams, monkeypatch):
     assert set(seen) == {streams}
 
 
-def test_tf32_widens_the_bounds_by_its_rounding():
-    found = extreme_eigenpairs(Dense(torch.diag(torch.arange(1.0, 9))), 3)
-    wide = analysis.hessian.measure._with_rounding(found, "tf32")
-    rounding = 2**-10 * np.abs(found.values).max()  # of the λ1 that was computed: near 8, on each CPU another
-    assert found.residuals.max() < rounding
-    assert (wide.residuals == rounding).all()
-    assert (wide.bounds == rounding).all()
-    assert analysis.hessian.measure._with_rounding(found, "float32") is found
-
-
 def test_progress_goes_to_stderr_and_says_how_far(checkpoint, capsys):
     main([str(checkpoint), "--samples", "50", "--top", "1"])
     captured = capsys.readouterr()
     assert "HVPs" in captured.err
     assert "HVPs/s" not in captured.out
-
-
-def test_report_shows_itself_in_a_notebook():
-    html = measure_hessian(small_landscape(), 2)._repr_html_()
-    assert html.startswith("<table>")
-    assert "λ2" in html
-
-
-def test_a_loss_that_is_not_finite_is_refused():
-    net = nn.Linear(2, 2)
-    with torch.no_grad():
-        net.weight.fill_(torch.nan)
-    data = torch.ones(3, 2), torch.zeros(3, dtype=torch.long)
-    with pytest.raises(FedscapeError, match=r"the loss at .* is nan"):
-        measure_hessian(Landscape(net, data, device="cpu"), 1)
 
 
 @pytest.mark.parametrize(

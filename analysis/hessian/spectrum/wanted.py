@@ -1,0 +1,79 @@
+"""Which eigenvalues are asked for: k at an end of the spectrum, or at both ends."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from landscape import FedscapeError
+
+Which = Literal["largest", "smallest", "magnitude", "both"]
+
+_CHOICES: dict[str, Callable[[np.ndarray, int], np.ndarray]] = {
+    "largest": lambda ascending, k: np.arange(len(ascending))[::-1][:k],
+    "smallest": lambda ascending, k: np.arange(k),
+    "magnitude": lambda ascending, k: np.argsort(-np.abs(ascending), kind="stable")[:k],
+    "both": lambda ascending, k: np.concatenate([np.arange(len(ascending))[::-1][:k], np.arange(k)]),
+}
+_KEPT = 0.5
+"""Share of a basis's room beyond the wanted eigenvalues that a restart fills with the Ritz vectors next to them."""
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """The k eigenvalues at an end of the spectrum.
+
+    Attributes:
+        which: ``largest`` (descending), ``smallest`` (ascending), ``magnitude`` (largest |λ|, descending), or
+            ``both``: the k largest, then the k smallest.
+        k: how many, at each end of ``both``.
+    """
+
+    which: Which
+    k: int
+
+    @property
+    def count(self) -> int:
+        """How many eigenvalues in all: 2k of both ends."""
+        return self.k * (1 + (self.which == "both"))
+
+    def check(self, d: int) -> None:
+        """Refuse what a matrix of dimension d does not have.
+
+        Raises:
+            FedscapeError: an unknown end, or k is not from 1 to d (to d/2 for both ends).
+        """
+        if self.which not in _CHOICES:
+            raise FedscapeError(f"unknown end of the spectrum '{self.which}': give {', '.join(_CHOICES)}")
+        if self.which == "both" and 2 * self.k > d:
+            raise FedscapeError(f"{self.k} eigenvalues at both ends are more than the {d} there are")
+        if not 1 <= self.k <= d:
+            raise FedscapeError(
+                f"{self.k} eigenvalues are asked for: give a number from 1 to the {d} parameters there are"
+            )
+
+    def choose(self, ascending: np.ndarray) -> np.ndarray:
+        """Indices of the wanted values among values that ascend, in the order they are wanted in."""
+        return _CHOICES[self.which](ascending, self.k)
+
+    def keep(self, ascending: np.ndarray, room: int) -> np.ndarray:
+        """Indices of the Ritz values that a restart of a basis of ``room`` vectors keeps: the wanted ones and the
+        next ones towards the middle of the spectrum."""
+        total = self.count + int((room - self.count) * _KEPT)
+        if self.which != "both":
+            return _CHOICES[self.which](ascending, total)
+        return np.unique(_CHOICES[self.which](ascending, total // 2))
+
+    def limits(self, values: np.ndarray) -> tuple[float, float]:
+        """(low, high): a value below ``low`` or above ``high`` would be one of the wanted; infinite at other ends.
+
+        Args:
+            values: the wanted values found so far, in their order.
+        """
+        size = np.abs(values).min()
+        high = {"largest": values[-1], "both": values[self.k - 1], "magnitude": size}.get(self.which, np.inf)
+        low = {"smallest": values[-1], "both": values[-1], "magnitude": -size}.get(self.which, -np.inf)
+        return low, high
