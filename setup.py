@@ -30,7 +30,7 @@ setup(
         "scikit-learn>=1.3",
         "threadpoolctl>=3",
         "h5py>=3.10",
-        "tyro>=0.9.3",
+        "tyro>=0.9.14",
         "rich>=13",
     ],
     extras_require={

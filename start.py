@@ -32,14 +32,18 @@ def call(*command: object) -> None:
 def set_up() -> None:
     """Make .venv with Fedscape and its tested dependencies, unless it is there and up to date."""
     recipe = b"".join((HERE / name).read_bytes() for name in ("setup.py", "constraints.txt"))
-    wanted = hashlib.sha256(recipe + str(HERE).encode()).hexdigest()
+    python = "{}.{}".format(*sys.version_info)
+    wanted = hashlib.sha256(recipe + f"{HERE} {python}".encode()).hexdigest()
     if STAMP.exists() and STAMP.read_text() == wanted:
         return
     if not all(importlib.util.find_spec(name) for name in ("venv", "ensurepip")):
-        package = "python{}.{}-venv".format(*sys.version_info)
-        sys.exit(f"{sys.executable} has no venv module: install it (on Debian and Ubuntu: apt install {package})")
+        sys.exit(
+            f"{sys.executable} has no venv module: install it (on Debian and Ubuntu: apt install python{python}-venv)"
+        )
     print(f"setting up {HOME} (once; a few minutes where PyTorch has to be downloaded)", flush=True)
-    call(sys.executable, "-m", "venv", HOME)
+    there = HOME / "pyvenv.cfg"
+    other = there.exists() and f"version = {python}." not in there.read_text()
+    call(sys.executable, "-m", "venv", *(["--clear"] if other else []), HOME)
     call(PYTHON, "-m", "pip", "install", "-q", "--disable-pip-version-check", "-c", "constraints.txt", "-e", ".[test]")
     STAMP.write_text(wanted)
 

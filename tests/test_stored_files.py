@@ -16,7 +16,7 @@ from analysis.surface.__main__ import main as surface
 from landscape import Checkpoint, Landscape, Partition
 from tests.conftest import REPOSITORY
 from trainers.__main__ import main as trainers
-from trainers.runs.report import read_runs
+from trainers.runs.records import read_runs
 
 STORED = REPOSITORY / "tests" / "stored"
 VERSIONS = sorted(path for path in STORED.iterdir() if path.is_dir())

@@ -76,6 +76,7 @@ def start(monkeypatch, tmp_path):
         raise AssertionError(f"it went on and ran {command}")
 
     monkeypatch.setattr("subprocess.run", refuse)
+    monkeypatch.setitem(main.__globals__, "HOME", tmp_path)
     monkeypatch.setitem(main.__globals__, "STAMP", tmp_path / "stamp")
     monkeypatch.setattr(sys, "argv", ["start.py", "setup"])
     return main
@@ -97,3 +98,13 @@ def test_a_python_without_venv_is_told_what_to_install(start, monkeypatch, modul
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None if name == module else find(name))
     with pytest.raises(SystemExit, match=r"^\S+ has no venv module: install it \(.* apt install python3\.\d+-venv\)$"):
         start()
+
+
+@pytest.mark.parametrize(("minor", "cleared"), [(0, False), (1, True)])
+def test_an_environment_of_another_python_is_made_anew(start, tmp_path, minor, cleared):
+    """The stamp names the Python too, so that one that was set up with another is not taken for done."""
+    python = f"{sys.version_info.major}.{sys.version_info.minor + minor}.7"
+    (tmp_path / "pyvenv.cfg").write_text(f"home = bin\nversion = {python}\n")
+    with pytest.raises(AssertionError, match="'venv'") as told:
+        start()
+    assert ("--clear" in str(told.value)) == cleared
