@@ -66,7 +66,7 @@ def main() -> None:
         call(PYTHON, "-m", "mypy")
         # One thread a process: two of them beat one process with two threads.
         os.environ.update(OMP_NUM_THREADS="1", MPLBACKEND="Agg")
-        call(PYTHON, "-m", "pytest", "-n", "2", "-m", "not slow", *rest)
+        call(PYTHON, "-m", "pytest", "-n", "2", "--dist", "worksteal", "-m", "not slow", *rest)
 
 
 if __name__ == "__main__":

@@ -47,6 +47,7 @@ def main_job(folder, out, data, model, rounds, extra, samples):
     return rows
 
 
+@pytest.mark.slow
 def test_fashion_mnist_with_a_small_net(real_data, tmp_path):
     extra = ["--clients", "200", "--per-round", "5", "--partition", "iid", "--local-epochs", "2", "--eval-every", "0"]
     rows = main_job(real_data("fashion-mnist"), tmp_path, "fashion_mnist", "digits_cnn", 3, extra, 100)

@@ -1,31 +1,54 @@
 """The wheel is whole: installed away from the sources, every command of it works."""
 
+import configparser
+import importlib
 import os
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 
 import pytest
 
 from tests.conftest import REPOSITORY
 
+PACKAGES = ("landscape", "trainers", "analysis", "figures")
+PIP = [sys.executable, "-m", "pip", "--disable-pip-version-check", "-q"]
+
+
+def tracked() -> list[str]:
+    found = subprocess.run(["git", "ls-files"], cwd=REPOSITORY, capture_output=True, text=True, check=True)
+    return [name for name in found.stdout.splitlines() if (REPOSITORY / name).is_file()]
+
 
 @pytest.fixture(scope="module")
-def installed(tmp_path_factory) -> Path:
-    """The folder a wheel built from the sources is installed in, without what it depends on."""
+def wheel(tmp_path_factory) -> Path:
+    """A wheel built from a copy of the sources, because building writes beside them."""
     folder = tmp_path_factory.mktemp("wheel")
-    pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "-q"]
-    build = [*pip, "wheel", "--no-deps", "--no-build-isolation", "--wheel-dir", folder, "."]
-    sources = folder / "sources"
-    names = subprocess.run(["git", "ls-files", "-z"], cwd=REPOSITORY, capture_output=True, text=True, check=True).stdout
-    for name in names.split("\0")[:-1]:
-        if not name.startswith("tests/") and (REPOSITORY / name).is_file():
-            (sources / name).parent.mkdir(parents=True, exist_ok=True)
-            (sources / name).write_bytes((REPOSITORY / name).read_bytes())
-    subprocess.run(build, cwd=sources, check=True)
-    (wheel,) = folder.glob("*.whl")
-    subprocess.run([*pip, "install", "--no-deps", "--target", folder / "site", wheel], check=True)
-    return folder / "site"
+    for name in tracked():
+        if not name.startswith("tests/"):
+            (folder / "sources" / name).parent.mkdir(parents=True, exist_ok=True)
+            (folder / "sources" / name).write_bytes((REPOSITORY / name).read_bytes())
+    build = [*PIP, "wheel", "--no-deps", "--no-build-isolation", "--wheel-dir", folder, "."]
+    subprocess.run(build, cwd=folder / "sources", check=True)
+    (found,) = folder.glob("*.whl")
+    return found
+
+
+def test_it_holds_every_file_of_the_packages_and_no_other(wheel):
+    held = [name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name]
+    assert sorted(held) == sorted(name for name in tracked() if name.split("/")[0] in PACKAGES)
+
+
+def test_its_commands_are_functions_that_exist(wheel):
+    archive = zipfile.ZipFile(wheel)
+    (name,) = (name for name in archive.namelist() if name.endswith("entry_points.txt"))
+    scripts = configparser.ConfigParser()
+    scripts.read_string(archive.read(name).decode())
+    assert len(scripts["console_scripts"]) == 5
+    for target in scripts["console_scripts"].values():
+        module, function = target.split(":")
+        assert callable(getattr(importlib.import_module(module), function)), target
 
 
 def call(installed: Path, cwd: Path, *command: object) -> str:
@@ -35,7 +58,10 @@ def call(installed: Path, cwd: Path, *command: object) -> str:
     return done.stdout
 
 
-def test_every_command_runs_from_it(installed, tmp_path):
+@pytest.mark.slow
+def test_every_command_runs_from_it(wheel, tmp_path):
+    installed = tmp_path / "site"
+    subprocess.run([*PIP, "install", "--no-deps", "--target", installed, wheel], check=True)
     where = "import landscape, trainers, analysis, figures as f; print(landscape, trainers, analysis, f)"
     assert call(installed, tmp_path, sys.executable, "-c", where).count(str(installed)) == 4
     scripts = {script.name: installed / "bin" / script.name for script in (installed / "bin").iterdir()}

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 import numpy as np
-from scipy.interpolate import RBFInterpolator
+import scipy  # scipy.interpolate is loaded where it is used, because it takes its time
 from threadpoolctl import ThreadpoolController
 
 from landscape.compute.randomness import numpy_generator
@@ -179,7 +179,9 @@ class _Filling:
 
         # With one thread: BLAS divides large systems by the number of its threads, which changes the last bits.
         with self._blas.limit(limits=1):
-            fitted = RBFInterpolator(places / scale, there, kernel=kernel, degree=degree, neighbors=near)
+            fitted = scipy.interpolate.RBFInterpolator(
+                places / scale, there, kernel=kernel, degree=degree, neighbors=near
+            )
         return at
 
     def _worst(self, points: np.ndarray, expected: np.ndarray) -> np.ndarray:

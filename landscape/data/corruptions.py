@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from scipy.ndimage import correlate, gaussian_filter
+import scipy  # its parts are loaded where they are used: scipy.ndimage takes a third of a second
 
 from landscape.compute.randomness import numpy_generator
 from landscape.errors import FedscapeError
@@ -131,7 +131,7 @@ def _speckle_noise(images: Images, c: float, draws: Draws) -> Images:
 
 def _blurred(x: np.ndarray, sigma: float) -> np.ndarray:
     """As scikit-image's ``gaussian``: the border repeated, the kernel truncated at four standard deviations."""
-    return gaussian_filter(x, (0, sigma, sigma, 0), mode="nearest", truncate=4)
+    return scipy.ndimage.gaussian_filter(x, (0, sigma, sigma, 0), mode="nearest", truncate=4)
 
 
 def _gaussian_blur(images: Images, c: float, draws: Draws) -> Images:
@@ -144,11 +144,11 @@ def _disk(radius: float, alias: float) -> np.ndarray:
     disk = (x**2 + y**2 <= radius**2).astype(float)
     soft = np.exp(-(np.arange(-1, 2) ** 2) / (2 * alias**2))
     soft /= soft.sum()
-    return correlate(disk / disk.sum(), np.outer(soft, soft), mode="constant")
+    return scipy.ndimage.correlate(disk / disk.sum(), np.outer(soft, soft), mode="constant")
 
 
 def _defocus_blur(images: Images, c: tuple[float, float], draws: Draws) -> Images:
-    return _bytes(correlate(_unit(images), _disk(*c)[None, :, :, None], mode="mirror"))
+    return _bytes(scipy.ndimage.correlate(_unit(images), _disk(*c)[None, :, :, None], mode="mirror"))
 
 
 def _glass_blur(images: Images, c: tuple[float, int, int], draws: Draws) -> Images:

@@ -115,7 +115,9 @@ with analysis.surface.workers.Workers(Told(tell), 2).started() as crew:
     list(crew.measure([(0.0, 0.0), (1.0, 1.0)]))
 """
 SPAWNED = "import analysis.surface.workers; analysis.surface.workers._can_fork = lambda: False"
-EITHER_WAY = pytest.mark.parametrize("before", ["", SPAWNED], ids=["forked", "spawned"])
+EITHER_WAY = pytest.mark.parametrize(
+    "before", [pytest.param("", id="forked"), pytest.param(SPAWNED, id="spawned", marks=pytest.mark.slow)]
+)
 
 
 def alive(process: int) -> bool:
@@ -202,7 +204,9 @@ def test_a_script_that_cannot_be_spawned_from_is_told_so(tmp_path):
     assert "FedscapeError: the worker processes could not start: a script that measures needs" in ended.stderr
 
 
-@pytest.mark.parametrize("options", [{"points": 21}, {"points": 5, "exact": True, "test": True}])
+@pytest.mark.parametrize(
+    "options", [{"points": 21}, pytest.param({"points": 5, "exact": True, "test": True}, marks=pytest.mark.slow)]
+)
 def test_surface_is_the_same_where_processes_are_spawned(tmp_path, spawned, options):
     checkpoint = save_checkpoint(tmp_path / "ckpt.pt")
     one, two = (measure_surface(checkpoint, workers=n, samples=200, **options) for n in (None, 2))

@@ -355,7 +355,10 @@ class TestFailures:
 
     @pytest.mark.parametrize(
         ("failing", "said"),
-        [((0, 1), ["error: there is no file x"]), ((1,), ["error: rank 1: there is no file x"])],
+        [
+            pytest.param((0, 1), ["error: there is no file x"], marks=pytest.mark.slow),
+            ((1,), ["error: rank 1: there is no file x"]),
+        ],
     )
     def test_under_torchrun_one_rank_ends_all_and_one_sentence_is_said(self, tmp_path, failing, said):
         (tmp_path / "fails.py").write_text(

@@ -128,7 +128,7 @@ PARTS = "--client-store disk --mixup --man 0.1 --swa --swa-start 0.3 --swa-cycle
 @pytest.mark.parametrize(
     ("words", "rounds"),
     [
-        pytest.param(["scaffold", "--local-epochs", "4"], 60, id="plain"),
+        pytest.param(["scaffold", "--local-epochs", "4"], 30, id="plain"),
         pytest.param(["fedsmoo", *PARTS.split()], 30, id="parts", marks=pytest.mark.slow),
     ],
 )

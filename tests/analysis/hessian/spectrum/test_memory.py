@@ -90,6 +90,7 @@ json.dump(dict(d=landscape.dimension, graph=graph, eigen=eigen, trace=trace,
 """)
 
 
+@pytest.mark.slow
 def test_top_eigenpairs_take_30_vectors_more_than_they_are(million):
     vector = 4 * million["d"]
     assert 2.0e6 < million["d"] < 5e6
@@ -98,10 +99,12 @@ def test_top_eigenpairs_take_30_vectors_more_than_they_are(million):
     assert million["eigen"] <= (10 + 30) * vector + million["graph"] + SLACK
 
 
+@pytest.mark.slow
 def test_top_eigenpairs_take_36_vectors_more_than_they_are(million):
     assert million["eigen"] <= (10 + 36) * 4 * million["d"] + million["graph"] + SLACK
 
 
+@pytest.mark.slow
 def test_the_trace_after_them_takes_a_block_of_probes(million):
     """Five probes, their projections outside the basis, their products, and a few blocks of that size."""
     assert million["trace"] <= 25 * 4 * million["d"] + million["graph"] + SLACK

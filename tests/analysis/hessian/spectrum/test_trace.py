@@ -85,7 +85,7 @@ def decaying(name, dtype=torch.float64):
 
 
 @pytest.mark.parametrize("name", DECAYING)
-@pytest.mark.parametrize("tolerance", [0.01, 0.04])
+@pytest.mark.parametrize("tolerance", [pytest.param(0.01, marks=pytest.mark.slow), 0.04])
 def test_intervals_cover_and_the_mean_is_unbiased_where_the_rule_stops(name, tolerance):
     """Over 200 seeds, with the numbers of steps and probes chosen during the estimate."""
     operator, exact = decaying(name)
