@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import os
 import re
 import sys
 from collections.abc import Callable
@@ -20,6 +21,8 @@ T = TypeVar("T")
 EXIT_BAD_INPUT = 2
 EXIT_DIVERGED = 3
 EXIT_INTERRUPTED = 130
+EXIT_BROKEN_PIPE = 141
+"""As a shell reports a program that SIGPIPE ended."""
 
 
 def _sentence(box: str) -> str:
@@ -34,7 +37,18 @@ def _sentence(box: str) -> str:
             words.append(text)
         elif words:
             break
-    return re.sub(r"\s+", " ", " ".join(words))
+    return _in_plain_words(re.sub(r"\s+", " ", " ".join(words)))
+
+
+def _in_plain_words(sentence: str) -> str:
+    """Tyro's sentence about an option that may have values of several types, without its notation for them."""
+    found = re.fullmatch(r"Error parsing (\S+): no type matching (.+) could be instantiated from \[(.*)\]\.?", sentence)
+    if found is None:
+        return sentence
+    option, types, given = found.groups()
+    bare = [kind.strip("{}") for kind in types.split("|") if kind != "{None}"]
+    wanted = [kind[1:-1] if kind.startswith("[") else kind for kind in bare]
+    return f"{option} cannot be {given}: give {' or '.join(wanted)}"
 
 
 def parse(parser: Callable[[], T], program: str) -> T:
@@ -69,6 +83,10 @@ def run(main: Callable[[], Any]) -> int:
     except torch.OutOfMemoryError as error:
         report_failure(f"out of device memory, give a smaller --batch-size or --device cpu ({error})")
         return EXIT_BAD_INPUT
+    except BrokenPipeError:
+        # Whoever read our output has ended, such as ``| head``; what is left in the buffer must not be written later.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return EXIT_BROKEN_PIPE
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         return EXIT_INTERRUPTED

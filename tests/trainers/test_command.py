@@ -92,7 +92,7 @@ def test_list_and_report_are_commands_too(tmp_path, capsys):
         ("fedavg --clients 4", "--per-round is 5: give a number from 1 to the 4 clients"),
         ("fedavg --rounds -1", "--rounds is -1"),
         ("fedavg --batch-size 0", "--batch-size is 0: give at least 1, or full"),
-        ("fedavg --batch-size half", "Error parsing --batch-size"),
+        ("fedavg --batch-size half", "--batch-size cannot be 'half': give INT or full"),
         ("fedavg --lr 0", "--lr is 0.0: it must be above 0"),
         ("fedavg --lr nan", "--lr is nan"),
         ("fedavg --augment cutmix", "invalid choice 'cutmix'"),

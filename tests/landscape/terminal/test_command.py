@@ -1,16 +1,18 @@
 """What every command line shares: one sentence on stderr, exit codes."""
 
 import io
+import subprocess
 import sys
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Literal
 
 import pytest
 import torch
 import tyro
 
 from landscape import FedscapeError
-from landscape.terminal.command import parse, run
+from landscape.terminal.command import EXIT_BROKEN_PIPE, parse, run
+from tests.conftest import REPOSITORY
 
 
 @dataclass
@@ -19,6 +21,9 @@ class Settings:
 
     rounds: int = 3
     rate: float = 0.1
+    samples: int | None = None
+    clients: tuple[int, ...] | None = None
+    size: int | Literal["full"] = "full"
 
     def __post_init__(self) -> None:
         if self.rounds < 0:
@@ -51,6 +56,9 @@ HELP = r" \(see python -m command --help\)$"
     [
         (Settings, ["--rounds", "many"], "^Error parsing --rounds: invalid literal .*'many'" + HELP),
         (Settings, ["--round", "3"], "^Unrecognized options: --round, 3" + HELP),
+        (Settings, ["--samples", "1.5"], "^--samples cannot be '1.5': give INT" + HELP),
+        (Settings, ["--clients", "a"], r"^--clients cannot be 'a': give INT \[INT \.\.\.\]" + HELP),
+        (Settings, ["--size", "half"], "^--size cannot be 'half': give INT or full" + HELP),
         (Settings, ["--rate"], "^Missing value for argument '--rate'"),
         (Settings, ["--rounds", "-1"], "^-1 rounds: give 0 or more$"),
         (Command, ["3", "--rounds", "-1"], "^-1 rounds: give 0 or more$"),
@@ -103,3 +111,22 @@ def test_exit_codes(capsys, main, code, stderr):
 def test_an_error_of_the_program_is_not_hidden():
     with pytest.raises(ZeroDivisionError):
         run(lambda: 1 / 0)
+
+
+PRINTS = """
+import sys
+from landscape.terminal.command import run
+sys.stdin.readline()  # until the other end is closed
+sys.exit(run(lambda: print("x" * 100_000)))
+"""
+
+
+def test_a_reader_that_has_ended_is_no_error_to_tell():
+    """As ``--help | head -1``."""
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    with subprocess.Popen([sys.executable, "-c", PRINTS], cwd=REPOSITORY, **pipes) as process:
+        process.stdout.close()
+        process.stdin.write("go\n")
+        process.stdin.close()
+        assert process.stderr.read() == ""
+    assert process.returncode == EXIT_BROKEN_PIPE
