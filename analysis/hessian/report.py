@@ -9,11 +9,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
+import torch
 
 from analysis.hessian.spectrum.density import Density
 from analysis.hessian.spectrum.eigen import Eigenpairs
+from analysis.hessian.spectrum.shares import Shares
 from analysis.hessian.spectrum.trace import Trace
 from landscape import FedscapeError
+from landscape.compute.devices import TF32, TF32_EPSILON
 from landscape.terminal.table import Table
 
 if TYPE_CHECKING:
@@ -131,6 +134,22 @@ class HessianReport:
         """λ1/λ5 of the largest eigenvalues; ``None`` where they are not all measured."""
         return self.ratio(1, 5)
 
+    def ratio_error(self, i: int, j: int) -> float | None:
+        """How far λ_i/λ_j may be off, by the error bounds of both; ``inf`` where λ_j may be 0."""
+        if (ratio := self.ratio(i, j)) is None:
+            return None
+        value, bound = abs(float(self.eigen.values[j - 1])), float(self.eigen.bounds[j - 1])
+        error = float(self.eigen.bounds[i - 1]) + abs(ratio) * bound
+        return error / (value - bound) if bound < value else float("inf")
+
+    @property
+    def shares(self) -> Shares | None:
+        """The shares of eigenvalues below −δ, within ±δ and above δ, with errors; ``None`` without a density."""
+        if self.density is None:
+            return None
+        epsilon = TF32_EPSILON if self.dtype == TF32 else torch.finfo(getattr(torch, self.dtype)).eps
+        return self.density.shares(self.parameters, epsilon)
+
     def with_ratios(self, ratios: Sequence[tuple[int, int]]) -> HessianReport:
         """The same report that shows these ratios beside λ1/λ5.
 
@@ -158,7 +177,9 @@ class HessianReport:
             "converged": self.eigen.converged.tolist(),
             "eigen_hvps": self.eigen.products,
             "ratio_1_5": self.ratio_1_5,
+            "ratio_1_5_error": self.ratio_error(1, 5),
             "ratios": {f"{i}/{j}": self.ratio(i, j) for i, j in self.ratios},
+            "ratio_errors": {f"{i}/{j}": self.ratio_error(i, j) for i, j in self.ratios},
             "trace": None if self.trace is None else asdict(self.trace),
             "density": None if self.density is None else self._density(),
             **{name: getattr(self, name) for name in _PLAIN},
@@ -167,10 +188,15 @@ class HessianReport:
 
     def _density(self) -> dict[str, Any]:
         assert self.density is not None
+        shares, rank = self.shares, self.density.estimated_rank(self.parameters)
+        assert shares is not None
+        moments = [self.density.estimated_moment(order, self.parameters) for order in (1, 2, 3, 4)]
         derived = {
-            "moments": [self.density.moment(order) for order in (1, 2, 3, 4)],
-            "negative_mass": self.density.mass_below(),
-            "effective_rank": self.density.effective_rank(self.parameters),
+            "moments": [moment.value for moment in moments],
+            "moments_stderr": [moment.stderr for moment in moments],
+            "shares": shares.to_dict(),
+            "effective_rank": rank.value,
+            "effective_rank_stderr": rank.stderr,
         }
         return {**_lists(self.density), **derived}
 
@@ -205,20 +231,33 @@ class HessianReport:
         ]
         for i, j in ((1, 5), *self.ratios):
             if (ratio := self.ratio(i, j)) is not None:
-                rows.append((f"λ{i}/λ{j}", f"{ratio:.4g}", ""))
+                rows.append((f"λ{i}/λ{j}", f"{ratio:.4g}", f"± {self.ratio_error(i, j):.1e} (error bound)"))
         if self.trace is not None:
             rows.append(("trace", f"{self.trace.value:.6g}", f"± {self.trace.stderr:.2g} (standard error)"))
         if self.density is not None:
-            origin = f"from the density, {len(self.density.nodes)} probes"
-            rows.append(("λ mean", f"{self.density.moment(1):.4g}", origin))
-            rows.append(("λ < 0", f"{self.density.mass_below():.2%}", "share of the eigenvalues, " + origin))
-            rank = self.density.effective_rank(self.parameters)
-            rows.append(("effective rank", f"{rank:.4g}", "(Σλ)²/Σλ², " + origin))
+            rows += self._density_rows()
         over = f"{self.samples:,} {self.split} samples" + (", without the weight decay" if self.weight_decay else "")
         rows.append(("loss + MAN" if self.man else "loss", f"{self.loss:.6g}", over))
         if self.accuracy is not None:
             rows.append(("accuracy", f"{self.accuracy:.2%}", ""))
         return rows
+
+    def _density_rows(self) -> list[tuple[str, str, str]]:
+        """The rows of what was derived from the density."""
+        density, shares = self.density, self.shares
+        assert density is not None
+        assert shares is not None
+        delta, origin = f"{shares.delta:.1e}", f"(standard error), from the density, {len(density.nodes)} probes"
+        mean, rank = density.estimated_moment(1, self.parameters), density.estimated_rank(self.parameters)
+        rows = [("λ mean", f"{mean.value:.4g}", f"± {mean.stderr:.2g} {origin}")]
+        for name, share in (
+            (f"λ < −{delta}", shares.below),
+            (f"|λ| ≤ {delta}", shares.within),
+            (f"λ > {delta}", shares.above),
+        ):
+            interval = f"{share.low:.2%} to {share.high:.2%} with the quadrature's error (95 %)"
+            rows.append((name, f"{share.value:.2%}", f"± {share.stderr:.2%} (standard error), {interval}"))
+        return [*rows, ("effective rank", f"{rank.value:.4g}", f"± {rank.stderr:.2g} {origin}, (Σλ)²/Σλ²")]
 
     @property
     def cost(self) -> str:

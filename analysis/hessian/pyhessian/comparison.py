@@ -68,7 +68,9 @@ class PyHessianComparison:
         ]
         rows += [Difference("λ < 0", *none, *pair) for pair in negative]
         if self.ours.ratio_1_5 is not None and self.theirs.ratio_1_5 is not None:
-            rows.append(Difference("λ1/λ5", self.ours.ratio_1_5, None, self.theirs.ratio_1_5, None))
+            rows.append(
+                Difference("λ1/λ5", self.ours.ratio_1_5, self.ours.ratio_error(1, 5), self.theirs.ratio_1_5, None)
+            )
         if self.ours.trace is not None and self.theirs.trace is not None:
             a, b = self.ours.trace, self.theirs.trace
             rows.append(Difference("trace", a.value, a.stderr, b.value, b.stderr))

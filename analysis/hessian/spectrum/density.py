@@ -8,7 +8,9 @@ import numpy as np
 import torch
 
 from analysis.hessian.spectrum.lanczos import Lanczos
+from analysis.hessian.spectrum.moments import Estimate
 from analysis.hessian.spectrum.operators import Operator, Report
+from analysis.hessian.spectrum.shares import Shares, average, shares
 from landscape import FedscapeError
 from landscape.compute.randomness import torch_generator
 
@@ -124,13 +126,39 @@ class Density:
         return float((self.weights * self.nodes**order).sum(axis=1).mean())
 
     def mass_below(self, t: float = 0.0) -> float:
-        """The share of eigenvalues below ``t`` (0: the negative ones), from the quadrature itself."""
+        """The weight of the nodes below ``t``, from the quadrature itself.
+
+        Of the eigenvalues next to ``t`` it says nothing: :meth:`shares` tells those below 0 from those near 0.
+        """
         return float((self.weights * (self.nodes < t)).sum(axis=1).mean())
 
     def effective_rank(self, d: int) -> float:
         """(Σλ)²/Σλ², how many equal eigenvalues would give the same trace and Frobenius norm (d: the dimension)."""
         second = self.moment(2)
         return d * self.moment(1) ** 2 / second if second else 0.0
+
+    def estimated_moment(self, order: int, d: int) -> Estimate:
+        """:meth:`moment` with its standard error over the probes (d: the dimension); with more than ``order`` steps
+        the quadrature adds no error to either."""
+        return average(self.nodes, self.weights, d, lambda t: t**order)
+
+    def estimated_rank(self, d: int) -> Estimate:
+        """:meth:`effective_rank` with its standard error over the probes, to first order."""
+        rank, first, second = self.effective_rank(d), self.moment(1), self.moment(2)
+        if not rank:
+            return Estimate(rank, 0.0, len(self.nodes))
+        change = average(self.nodes, self.weights, d, lambda t: 2 * t / first - t**2 / second)
+        return Estimate(rank, rank * change.stderr, len(self.nodes))
+
+    def shares(self, d: int, epsilon: float = 2**-23, delta: float | None = None) -> Shares:
+        """The shares of eigenvalues below −δ, within ±δ and above δ (:func:`analysis.hessian.spectrum.shares.shares`).
+
+        Args:
+            d: the dimension.
+            epsilon: the relative rounding error of the products; unless given float32's.
+            delta: δ; unless given the least one that the quadrature resolves.
+        """
+        return shares(self.nodes, self.weights, d, epsilon, delta)
 
 
 def estimate_density(

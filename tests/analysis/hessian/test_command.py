@@ -170,7 +170,7 @@ def test_what_was_measured_is_drawn_again_without_a_product(checkpoint, tmp_path
     again = ["--replot", *files, "--ratio", "1/2", "--eigenvalue-axis", "symlog", "--density-axis", "linear"]
     assert run(lambda: main([*again, "--out", str(tmp_path), "--csv", str(tmp_path / "t.csv")])) == 0
     printed = capsys.readouterr().out
-    for line in ("λ1  ", "λ < 0"):
+    for line in ("λ1  ", "λ < −"):
         assert [x for x in printed.splitlines() if x.startswith(line)][:2] == [
             x for x in measured.splitlines() if x.startswith(line)
         ][1:]
