@@ -40,6 +40,8 @@ class Compare:
     """farthest step along a direction of the surfaces; at 1 each filter has moved by its own length"""
     trace_tolerance: float = 0.02
     """standard error wanted of the trace, as a share of it"""
+    trace_probes: int = 100
+    """at most so many random probes of the trace"""
     probes: int = 8
     """random probes of the density: more narrow its error"""
     steps: int = 40
@@ -54,7 +56,7 @@ class Compare:
         """Measure, draw, print."""
         options = {name: value for name, value in vars(self).items() if name not in ("checkpoints", "out", "quiet")}
         result = compare(self.checkpoints, self.out, **options, progress=not self.quiet)
-        print(result.table())
+        print("\n".join([str(result.table()), *result.notes()]))
         print("\n".join(f"written: {file}" for file in result.files))
 
 

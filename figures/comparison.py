@@ -72,6 +72,11 @@ class Comparison:
             columns = tuple(name.replace("train ", "measured ") for name in columns)
         return Table(columns, tuple(rows))
 
+    def notes(self) -> list[str]:
+        """What must be said of the table: the traces that did not reach their tolerance."""
+        traces = [(s.label, s.report.trace) for s in self.subjects]
+        return [f"trace of {name}: {trace.shortfall}" for name, trace in traces if trace and trace.shortfall]
+
     def sheet(self) -> Figure:
         """Training curves (where a run is known), eigenvalues and densities above, surfaces below."""
         curves = any(s.metrics for s in self.subjects)
@@ -150,6 +155,7 @@ def compare(
     points: int = 21,
     span: float = 1.0,
     trace_tolerance: float = 0.02,
+    trace_probes: int = 100,
     probes: int = 8,
     steps: int = 40,
     seed: int = 0,
@@ -165,6 +171,7 @@ def compare(
         top: how many eigenvalues.
         points, span: of the loss surfaces, as in :func:`analysis.surface.measure.measure_surface`.
         trace_tolerance: standard error wanted of the trace, as a share of it.
+        trace_probes: random probes of the trace at most.
         probes, steps: of the spectral densities, as in :func:`analysis.hessian.spectrum.density.estimate_density`.
         seed: of all random vectors; the surfaces of all checkpoints share their random numbers.
         source: data, device and arithmetic.
@@ -186,6 +193,7 @@ def compare(
     spectrum = {
         "top": top,
         "trace_tolerance": trace_tolerance,
+        "trace_probes": trace_probes,
         "density": True,
         "density_probes": probes,
         "density_steps": steps,

@@ -34,7 +34,7 @@ def demo(out: str | Path = "demo", *, progress: bool = True) -> None:
         for name, algorithm in (("fedavg", FedAvg()), ("fedasam", FedASAM()))
     ]
     result = compare([run.checkpoint for run in runs], out / "compare", progress=progress)
-    print(f"\n{result.table()}\n")
+    print("\n".join(["", str(result.table()), *result.notes(), ""]))
     print(f"the sheet      {result.files[0]}")
     print(f"the table      {result.files[1]}, {result.files[2].name}")
     print(f"the runs       {runs[0].path}, {runs[1].path}")

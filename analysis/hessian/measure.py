@@ -73,6 +73,7 @@ def measure_hessian(
               ``batch_size``, ``stream``: as in :meth:`landscape.Landscape.from_checkpoint`.
             * ``tolerance``: relative error wanted of each eigenvalue, 1e-3 unless given.
             * ``trace_tolerance``: standard error wanted of the trace, as a share of it, 0.02 unless given.
+            * ``trace_probes``: random probes of the trace at most, 100 unless given.
             * ``density_probes``, ``density_steps``: ``probes`` and ``steps`` of
               :func:`analysis.hessian.spectrum.density.estimate_density`.
             * ``seed``: of all random vectors.
@@ -190,7 +191,14 @@ def _eigenpairs(operator: Operator, spectrum: Spectrum, effort: Effort, digest: 
 def _trace(operator: Operator, eigen: Eigenpairs, effort: Effort, progress: bool) -> Trace:
     """The trace, of which the Krylov space of the eigenvalues holds the large part."""
     with _Reporting("trace", progress) as report:
-        return estimate_trace(operator, eigen.krylov, tolerance=effort.trace_tolerance, seed=effort.seed, report=report)
+        return estimate_trace(
+            operator,
+            eigen.krylov,
+            tolerance=effort.trace_tolerance,
+            max_probes=effort.trace_probes,
+            seed=effort.seed,
+            report=report,
+        )
 
 
 def _density(operator: Operator, effort: Effort, progress: bool) -> Density:

@@ -109,6 +109,8 @@ class Effort:
     """relative error wanted of each eigenvalue"""
     trace_tolerance: float = 0.02
     """standard error wanted of the trace, as a share of it"""
+    trace_probes: int = 100
+    """at most so many random probes of the trace; where they do not reach the tolerance, the table says so"""
     density_probes: Annotated[int, tyro.conf.arg(name="probes")] = 8
     """random probes of the density: more narrow its error"""
     density_steps: Annotated[int, tyro.conf.arg(name="steps")] = 40

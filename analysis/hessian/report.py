@@ -233,7 +233,9 @@ class HessianReport:
             if (ratio := self.ratio(i, j)) is not None:
                 rows.append((f"λ{i}/λ{j}", f"{ratio:.4g}", f"± {self.ratio_error(i, j):.1e} (error bound)"))
         if self.trace is not None:
-            rows.append(("trace", f"{self.trace.value:.6g}", f"± {self.trace.stderr:.2g} (standard error)"))
+            error = f"± {self.trace.stderr:.2g} (standard error)"
+            short = f", {self.trace.shortfall}" if self.trace.shortfall else ""
+            rows.append(("trace", f"{self.trace.value:.6g}", error + short))
         if self.density is not None:
             rows += self._density_rows()
         over = f"{self.samples:,} {self.split} samples" + (", without the weight decay" if self.weight_decay else "")

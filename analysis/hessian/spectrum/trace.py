@@ -39,6 +39,8 @@ class Trace:
         products: products spent on it (HVPs): probes and Lanczos steps.
         deflated: the dimension of the space whose part of the trace is exact.
         degrees: degrees of freedom of ``stderr``; probes − 1 unless given.
+        tolerance: the standard error asked for, as a share of the estimate; ``None`` where that is not known.
+        converged: whether it was reached; ``None`` where that is not known.
     """
 
     value: float
@@ -47,6 +49,19 @@ class Trace:
     products: int
     deflated: int
     degrees: float | None = None
+    tolerance: float | None = None
+    converged: bool | None = None
+
+    @property
+    def shortfall(self) -> str:
+        """What is said of a tolerance that was not met; else nothing."""
+        if self.converged is not False or self.tolerance is None:
+            return ""
+        reached = f"{self.stderr / abs(self.value):.2g}" if self.value else "no share"
+        return (
+            f"NOT CONVERGED: {reached} of it, asked for {self.tolerance:g}, after {self.probes} probes, "
+            "the most allowed (--trace-probes)"
+        )
 
     def interval(self, level: float = 0.95) -> tuple[float, float]:
         """A confidence interval by Student's t."""
@@ -84,7 +99,7 @@ def estimate_trace(
         operator: a symmetric operator.
         krylov: a Lanczos process of this operator; it is continued where that saves products.
         tolerance: stop when the standard error is below this share of the estimate (at least 5 probes).
-        max_probes: stop there even if it is not; the pilots are not counted.
+        max_probes: stop there even if it is not (then ``converged`` is false); the pilots are not counted.
         seed: draws the probes.
         report: called with the products spent and the relative standard error.
 
@@ -119,7 +134,8 @@ def estimate_trace(
         if pilots is not None:
             pilots.follow(vector)
     if krylov.complete:
-        return Trace(float(np.sum(krylov.diagonal)), 0.0, 0, operator.products - before, d)
+        exact = float(np.sum(krylov.diagonal))
+        return Trace(exact, 0.0, 0, operator.products - before, d, tolerance=tolerance, converged=True)
     del pilots  # the next probes need their memory
     sample = _Probes(operator, krylov, min(_BLOCK, max_probes), generator).sample()
     while (missing := min(sample.probes_needed(tolerance), max_probes) - len(sample.forms)) > 0:
@@ -128,7 +144,8 @@ def estimate_trace(
     tell(sample)
     n = len(sample.forms)
     stderr = float(np.sqrt(sample.variance / n))
-    return Trace(sample.value, stderr, n, operator.products - before, krylov.steps, sample.degrees)
+    products, met = operator.products - before, stderr <= tolerance * abs(sample.value)
+    return Trace(sample.value, stderr, n, products, krylov.steps, sample.degrees, tolerance, bool(met))
 
 
 @dataclass(frozen=True)

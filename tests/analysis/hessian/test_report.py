@@ -95,3 +95,14 @@ def test_report_shows_itself_in_a_notebook():
     html = measure_hessian(small_landscape(), 2)._repr_html_()
     assert html.startswith("<table>")
     assert "λ2" in html
+
+
+def test_a_trace_short_of_its_tolerance_is_said_on_the_screen_and_in_the_json():
+    options = {"density": False, "trace_tolerance": 1e-5}
+    reports = [measure_hessian(small_landscape(), 2, trace_probes=probes, **options) for probes in (6, 400)]
+    rows = [{name: error for name, _, error in report.rows()}["trace"] for report in reports]
+    assert "NOT CONVERGED" in rows[0]
+    assert "after 6 probes, the most allowed (--trace-probes)" in rows[0]
+    assert "NOT CONVERGED" not in rows[1]
+    assert [report.to_dict()["trace"]["converged"] for report in reports] == [False, True]
+    assert HessianReport.from_dict(reports[0].to_dict()).rows() == reports[0].rows()

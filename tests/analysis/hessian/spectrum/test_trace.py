@@ -200,3 +200,12 @@ def test_probes_drawn_and_summed_in_pieces_are_the_same_probes(monkeypatch):
     monkeypatch.setattr("analysis.hessian.spectrum.trace._PIECE", 16)
     pieces = estimate_trace(operator, tolerance=0.0, max_probes=10)
     np.testing.assert_allclose([pieces.value, pieces.stderr], [whole.value, whole.stderr], rtol=1e-12)
+
+
+@pytest.mark.parametrize(("tolerance", "met"), [(0.05, True), (1e-4, False)])
+def test_it_says_whether_the_tolerance_was_met(tolerance, met):
+    found = estimate_trace(matrix("spread")[0], tolerance=tolerance, max_probes=30)
+    assert (found.tolerance, found.converged) == (tolerance, met)
+    assert (found.stderr <= tolerance * found.value) == met
+    assert ("after 30 probes" in found.shortfall) == (not met)
+    assert Trace(1.0, 0.1, 10, 40, 30).shortfall == ""  # an older file does not tell
