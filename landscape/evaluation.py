@@ -22,7 +22,6 @@ from landscape.data.batches import Batches
 from landscape.data.micro_batches import MicroBatches
 from landscape.data.samples import Samples
 from landscape.errors import FedscapeError
-from landscape.sample_losses import sample_losses
 from landscape.tasks import Loss, Task, confusion, mean_iou, pixel_accuracy
 
 _ELEMENTS = {"cpu": 256 * 3 * 32 * 32, "cuda": 1024 * 3 * 32 * 32}
@@ -136,7 +135,7 @@ class Evaluator:
                     loss, outputs = self._scored(x, y)
                     sums[0] += share * loss.double()
                 if self._at_once or each:
-                    losses = sample_losses(self._loss, outputs, y).double()
+                    losses = self._batches.sample_losses(self._loss, outputs, y).double()
                     sums[1] += losses.sum()
                     sums[2] += losses.square().sum()
                 if by_pixel:

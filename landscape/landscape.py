@@ -38,7 +38,8 @@ class Landscape(Problem):
         loss: (outputs, targets) -> scalar mean over the batch; that of the task unless given.
         device: ``auto``, ``cpu``, ``cuda`` or ``cuda:N``.
         dtype: ``float32``, ``float64`` or ``tf32`` (float32 numbers, but faster products and convolutions with
-            relative errors of about 1e-3; on CUDA only); the model's own unless given.
+            relative errors of about 1e-3; on CUDA only); the model's own unless given.  In float32 the loss alone is
+            computed in float64 from the model's outputs, where it is the task's or one of PyTorch's.
         batch_size: samples per micro-batch (256 on the CPU, 1024 on CUDA unless given); changes speed and
             memory, and results only by rounding.  Where the device's memory runs out it is halved, with a warning.
         penalty: ζ·L^act of the model's activations, added to the loss (:class:`landscape.activations.MAN`): value,

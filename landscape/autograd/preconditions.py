@@ -141,7 +141,7 @@ def _repeatable_outputs(
 def _seen(private: FlatModule, loss: Loss, batches: MicroBatches, x: Any, y: Any) -> list[Tensor]:
     """The outputs, followed by the loss."""
     outputs = batches.outputs(private.module, x)
-    return [*_numbers(outputs), loss(outputs, y).detach()]
+    return [*_numbers(outputs), batches.mean_loss(loss, outputs, y).detach()]
 
 
 def _require_samples_apart(private: FlatModule, batches: MicroBatches, outputs: list[Tensor]) -> None:

@@ -206,13 +206,13 @@ class GaussNewtonProducts(_Products):
         """C of the mean loss over one micro-batch: u -> C u in the shape of the outputs."""
         at = outputs.detach().requires_grad_()
         if self._kind == "ggn":
-            (slope,) = torch.autograd.grad(self._loss(at, y), at, create_graph=True)
+            (slope,) = torch.autograd.grad(self._batches.mean_loss(self._loss, at, y), at, create_graph=True)
             if not slope.requires_grad:
                 return torch.zeros_like
             return lambda u: torch.autograd.grad(slope, at, u, retain_graph=True)[0]
         if self._kind == "mc":
             y = self._drawn(at.detach(), y, start)
-        (slope,) = torch.autograd.grad(self._loss(at, y), at)
+        (slope,) = torch.autograd.grad(self._batches.mean_loss(self._loss, at, y), at)
         # The gradient of the mean loss in sample i's outputs is r_i/n, so n Σ (r_i/n)(r_i/n)ᵀ is the mean of r_i r_iᵀ.
         n, slope = len(at), slope.flatten(1)
         return lambda u: (n * slope * (slope * u.flatten(1)).sum(1, keepdim=True)).view_as(u)

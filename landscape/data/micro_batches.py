@@ -14,6 +14,7 @@ from landscape.compute.distributed import rank_and_world, sum_over_ranks
 from landscape.data.batches import Batches
 from landscape.data.samples import Samples
 from landscape.errors import FedscapeError
+from landscape.sample_losses import sample_losses, with_float64
 from landscape.tasks import Loss
 
 BATCH_SIZE = {"cpu": 256, "cuda": 1024}
@@ -97,10 +98,21 @@ class MicroBatches:
         """
         if self.penalty is None:
             outputs = self.outputs(module, inputs)
-            return loss(outputs, targets), outputs
+            return self.mean_loss(loss, outputs, targets), outputs
         with self.penalty.watching(module) as penalty:
             outputs = self.outputs(module, inputs)
-        return loss(outputs, targets) + penalty(), outputs
+        return self.mean_loss(loss, outputs, targets) + penalty(), outputs
+
+    def mean_loss(self, loss: Loss, outputs: Tensor, targets: Any) -> Tensor:
+        """The loss of a micro-batch's outputs; in float64 if the loss is known and arithmetic is float32 (not TF32)."""
+        return loss(*self._arguments(loss, outputs, targets))
+
+    def sample_losses(self, loss: Loss, outputs: Tensor, targets: Tensor) -> Tensor:
+        """The loss of each sample, [n]; in float64 as :meth:`mean_loss`."""
+        return sample_losses(loss, *self._arguments(loss, outputs, targets))
+
+    def _arguments(self, loss: Loss, outputs: Tensor, targets: Any) -> tuple[Tensor, Any]:
+        return (outputs, targets) if self.tf32 else with_float64(loss, outputs, targets)
 
     def outputs(self, module: nn.Module, inputs: Any) -> Tensor:
         """The first argument of the loss: the module's outputs; of ``Batches``, the value of the objective.
