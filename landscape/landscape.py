@@ -135,6 +135,8 @@ class Landscape(Problem):
 
         Args:
             path: a checkpoint file, a loaded checkpoint, or any state dict (:mod:`landscape.checkpoints.foreign`).
+                ``FILE@ID`` is the local model of client ID that the checkpoint holds (of a training run with
+                ``--save-clients``), on the data of all clients unless ``clients`` says otherwise.
             split: ``train`` or ``test``.
             clients: restrict the training data to those of these clients (ids of the run's partition).
             samples: a random subset of that many samples, the same for every checkpoint of the same data.
@@ -146,7 +148,7 @@ class Landscape(Problem):
 
         Raises:
             FedscapeError: the file cannot be loaded or does not fit its model, the data are missing, an
-                unknown split or client, more samples than there are.
+                unknown split or client, a client without a local model in the file, more samples than there are.
         """
         found = open_for_measurement(path, split, clients, samples, data_dir=data_dir, model=model, data=data)
         options: dict[str, Any] = {"batch_size": batch_size, "penalty": penalty, "stream": stream}

@@ -12,13 +12,13 @@ from typing import Any
 
 import tyro
 
-from analysis.hessian.clients import rounds_of
+from analysis.hessian.clients import local_clients, rounds_of
 from analysis.hessian.command import PROGRAM, Command
 from analysis.hessian.measure import measure_hessian
 from analysis.hessian.options import Output
 from analysis.hessian.pyhessian import compare_with_pyhessian, pyhessian_report
 from analysis.hessian.report import HessianReport, comparison_table
-from analysis.hessian.supplements import Supplement, measure_supplements
+from analysis.hessian.supplements import Supplement, client_rounds, measure_supplements
 from analysis.hessian.writing import (
     read_numbers,
     save_rounds,
@@ -27,8 +27,9 @@ from analysis.hessian.writing import (
     write_arrays,
     write_numbers,
 )
-from landscape import Landscape
+from landscape import FedscapeError, Landscape
 from landscape.checkpoints.checkpoint import run_files
+from landscape.checkpoints.foreign import file_and_client, open_checkpoint
 from landscape.compute.devices import cpu_threads
 from landscape.compute.distributed import joined, rank_and_world
 from landscape.storage.files import make_directory, write_text
@@ -68,8 +69,14 @@ def _carry_out(command: Command) -> int:
     paths = list(command.checkpoints)
     if command.rounds:
         paths = [file for path in paths for file in _rounds(path)]
-    results = [_measured(command, path) for path in paths]
+    left_out = _without_clients(command, paths)
+    results = [_measured(command, path, left_out.get(path)) for path in paths]
     reports = [result.report for result in results]
+    curves = []
+    if command.rounds and command.extras.per_client:
+        points = [(path, result.report, result.supplements) for path, result in zip(paths, results, strict=True)]
+        curves = client_rounds(points, left_out)
+        print(*curves, sep="\n\n", end="\n\n")
     _write(
         command, reports, [result.numbers for result in results], [command.output.json, out and out / "hessian.json"]
     )
@@ -77,7 +84,8 @@ def _carry_out(command: Command) -> int:
         write_arrays(out / "hessian.npz", reports)
         print(f"arrays: {out / 'hessian.npz'}")
         _draw(command, out / "hessian.png", paths, reports)
-        for picture in save_supplements(out, [(result.report.title, result.supplements) for result in results]):
+        tables = [(result.report.title, result.supplements) for result in results]
+        for picture in save_supplements(out, tables, curves):
             print(f"plot: {picture}")
     return 0
 
@@ -103,21 +111,51 @@ def _rounds(path: Path) -> list[Path]:
     return rounds_of(kept[0].parent if kept else path)
 
 
-def _measured(command: Command, path: Path) -> _Result:
-    """Measure one checkpoint and print its tables."""
+def _without_clients(command: Command, paths: Sequence[Path]) -> dict[Path, str]:
+    """With ``--rounds --local``, the checkpoints that carry no local model of the clients asked for, and why.
+
+    Raises:
+        FedscapeError: none of them carries one.
+    """
+    if not (command.rounds and command.extras.local):
+        return {}
+    source = command.source
+    opened = ((path, open_checkpoint(path, source.model, source.data, source.data_dir)) for path in paths)
+    left_out = {path: why for path, found in opened if (why := local_clients(found, source.clients)[1])}
+    if len(left_out) == len(paths):
+        raise FedscapeError(
+            f"no round can be measured with --local: the last is left out because {left_out[paths[-1]]}"
+        )
+    return left_out
+
+
+def _measured(command: Command, path: Path, left_out: str | None = None) -> _Result:
+    """Measure one checkpoint and print its tables; without those of clients for the reason given."""
     report = _report(command, path)
     print(report, end="\n\n")
-    numbers = {"checkpoint": str(path), **report.to_dict()}
+    numbers = {"checkpoint": str(path), **report.to_dict(), **_whose(command, path)}
+    extras = command.extras
+    if left_out is not None:
+        extras = replace(extras, per_client=False, local=False)
+        numbers["clients_left_out"] = left_out
+        print(f"no clients at round {int(path.stem)}: {left_out}\n")
     if command.trust.compare_pyhessian:
         numbers["pyhessian"] = _compared(command, path, report)
     supplements, seed, quiet = [], command.effort.seed, command.output.quiet
     for one in measure_supplements(
-        command.extras, path, command.source, seed, not quiet, penalty=command.spectrum.penalty
+        extras, path, command.source, seed, not quiet, penalty=command.spectrum.penalty, sampled=command.rounds
     ):
         print(f"{one.title}\n{one.table}\n")
         numbers[one.key] = one.numbers
         supplements.append(one)
     return _Result(report, numbers, supplements)
+
+
+def _whose(command: Command, path: Path) -> dict[str, Any]:
+    """For the JSON file: whose local model was measured, and on whose data, where it is not the global model on all."""
+    client, clients = file_and_client(path)[1], command.source.clients
+    model = {} if client is None else {"local_model_of_client": client}
+    return model if clients is None else {**model, "data_of_clients": list(clients)}
 
 
 def _report(command: Command, path: Path) -> HessianReport:

@@ -5,177 +5,22 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from analysis.hessian.client_results import ClientCurves, ClientEigenvalues
 from analysis.hessian.spectrum.eigen import Eigenpairs, largest_eigenpairs
 from analysis.hessian.spectrum.operators import Hessian
 from landscape import Checkpoint, FedscapeError, Landscape
 from landscape.activations import MAN
 from landscape.checkpoints.foreign import open_checkpoint
 from landscape.data.samples import random_subset
-from landscape.terminal.table import Table
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 Told = Callable[[int, int], None]
 """Called to report progress, with the number of clients (or rounds) done and of all."""
-
-
-@dataclass(frozen=True)
-class ClientEigenvalues:
-    """Results on each client's own data at one checkpoint; means and deviations give each client the same weight.
-
-    Attributes:
-        title: the checkpoint, and the penalty where there is one, in a line.
-        round: communication rounds done.
-        local: whether each client's own local model w_i was measured, not the global one.
-        clients: their ids, [n].
-        values: the largest eigenvalues of ∇²L_i, descending, [n, k]; the first is λ_max^i.
-        bounds: their error bounds, [n, k].
-        converged: which are within the wanted tolerance, [n, k].
-        losses: L_i, [n].
-        accuracies: on the client's own data, [n]; ``None`` where the targets are not classes.
-        samples: how many each was measured on, [n].
-        consistency: (1/n) Σ ‖w_i − w‖² (Sun et al., ICML 2023, Table 2); ``None`` where the global model was measured.
-        hvps: Hessian-vector products spent in all.
-    """
-
-    title: str
-    round: int
-    local: bool
-    clients: np.ndarray
-    values: np.ndarray
-    bounds: np.ndarray
-    converged: np.ndarray
-    losses: np.ndarray
-    accuracies: np.ndarray | None
-    samples: np.ndarray
-    consistency: float | None
-    hvps: int
-
-    @property
-    def model(self) -> str:
-        """Which model was measured, in words."""
-        return "each client's local model" if self.local else "the global model"
-
-    @property
-    def largest(self) -> np.ndarray:
-        """λ_max of each client, [n]."""
-        return self.values[:, 0]
-
-    @property
-    def mean(self) -> float:
-        """The mean of λ_max over the clients."""
-        return float(self.largest.mean())
-
-    @property
-    def deviation(self) -> float:
-        """The standard deviation of λ_max over the clients, √((1/n) Σ (λ_i − mean)²)."""
-        return float(self.largest.std())
-
-    def to_dict(self) -> dict[str, Any]:
-        """Numbers, text and lists by name."""
-        plain = {k: v.tolist() if isinstance(v, np.ndarray) else v for k, v in vars(self).items()}
-        summary: dict[str, float | None] = {"mean": self.mean, "deviation": self.deviation}
-        for name, numbers in (("loss", self.losses), ("accuracy", self.accuracies)):
-            summary[f"{name}_mean"] = None if numbers is None else float(numbers.mean())
-            summary[f"{name}_deviation"] = None if numbers is None else float(numbers.std())
-        return {**plain, **summary}
-
-    def summary(self) -> Table:
-        """Client, λ_max, error bound, loss, accuracy, samples; then means and deviations."""
-        accuracies = np.full(len(self.clients), np.nan) if self.accuracies is None else self.accuracies
-        rows = []
-        for i, client in enumerate(self.clients):
-            doubt = "" if self.converged[i, 0] else ", NOT CONVERGED"
-            spectrum = f"{self.largest[i]:.6g}", f"{self.bounds[i, 0]:.1e}{doubt}"
-            rows.append(
-                (str(client), *spectrum, f"{self.losses[i]:.4f}", _share(accuracies[i]), f"{self.samples[i]:,}")
-            )
-        for name, of in (("mean", np.mean), ("deviation", np.std)):
-            rows.append((name, f"{of(self.largest):.6g}", "", f"{of(self.losses):.4f}", _share(of(accuracies)), ""))
-        return Table(("client", "λ_max", "bound", "loss", "accuracy", "samples"), tuple(rows))
-
-    def __str__(self) -> str:
-        return f"{self.title} ({self.model})\n{self.summary()}"
-
-    def plot(self, path: str | Path | None = None) -> Figure:
-        """λ_max of each client, with the mean and a band of one deviation; written to ``path`` where one is given.
-
-        Raises:
-            FedscapeError: the file cannot be written or has a format that Matplotlib does not write.
-        """
-        from analysis.hessian.plots.clients import plot_clients
-
-        return _saved(plot_clients([self]), path)
-
-
-@dataclass(frozen=True)
-class ClientCurves:
-    """The clients' λ_max over the rounds (Caldarola et al., ECCV 2022, fig. 4).
-
-    Attributes:
-        measured: one result for each checkpoint, by ascending round.
-    """
-
-    measured: tuple[ClientEigenvalues, ...]
-
-    @property
-    def rounds(self) -> np.ndarray:
-        """The rounds, [r]."""
-        return np.array([found.round for found in self.measured])
-
-    @property
-    def clients(self) -> np.ndarray:
-        """The ids of all clients that were measured in some round, ascending, [n]."""
-        return np.unique(np.concatenate([found.clients for found in self.measured]))
-
-    def table(self) -> np.ndarray:
-        """λ_max, [r, n]: NaN where a client was not measured in a round (it was not sampled)."""
-        clients = self.clients
-        values = np.full((len(self.measured), len(clients)), np.nan)
-        for row, found in zip(values, self.measured, strict=True):
-            row[np.searchsorted(clients, found.clients)] = found.largest
-        return values
-
-    def to_dict(self) -> dict[str, Any]:
-        """The rounds, and a list of the results of each."""
-        return {"rounds": self.rounds.tolist(), "measured": [found.to_dict() for found in self.measured]}
-
-    def summary(self) -> Table:
-        """Round, mean and deviation of λ_max, the largest, mean loss and accuracy, clients."""
-        head = ("round", "λ_max mean", "deviation", "largest", "loss", "accuracy", "clients")
-        rows = tuple(
-            (
-                str(found.round),
-                f"{found.mean:.6g}",
-                f"{found.deviation:.3g}",
-                f"{found.largest.max():.6g}",
-                f"{found.losses.mean():.4f}",
-                None if found.accuracies is None else _share(found.accuracies.mean()),
-                str(len(found.clients)),
-            )
-            for found in self.measured
-        )
-        return Table(head, rows)
-
-    def __str__(self) -> str:
-        return f"{self.measured[0].model}, on each client's own data\n{self.summary()}"
-
-    def plot(self, path: str | Path | None = None) -> Figure:
-        """A line for each client over the rounds, and their mean; written to ``path`` where one is given.
-
-        Raises:
-            FedscapeError: the file cannot be written or has a format that Matplotlib does not write.
-        """
-        from analysis.hessian.plots.clients import plot_client_curves
-
-        return _saved(plot_client_curves(self), path)
 
 
 def client_eigenvalues(
@@ -205,7 +50,7 @@ def client_eigenvalues(
     θ_k^t on the k-th device's data"), which a run keeps where it is trained with ``save_clients``.
 
     Args:
-        checkpoint: a run's checkpoint.
+        checkpoint: a run's checkpoint; with ``FILE@ID`` it is client ID's local model that every client's data measure.
         clients: their ids; all unless given, or with ``local`` all whose models the checkpoint carries.
         top: how many eigenvalues of each.
         local: measure each client's local model.
@@ -257,6 +102,8 @@ def client_eigenvalues(
         samples=np.array([one.samples for one in found]),
         consistency=consistency(whole.weights, [checkpoint.clients[client] for client in ids]) if local else None,
         hvps=sum(one.eigen.products for one in found),
+        label=checkpoint.label,
+        client=checkpoint.client,
     )
 
 
@@ -271,8 +118,8 @@ def client_curves(
 ) -> ClientCurves:
     """:func:`client_eigenvalues` of several checkpoints of a run, such as those of :func:`rounds_of`.
 
-    With ``local``, checkpoints without local models (the initial one) are left out, and of ``clients`` those are
-    measured in each round that were sampled in it.
+    With ``local``, checkpoints without local models (the initial one) are left out (``left_out`` says why), and of
+    ``clients`` those are measured in each round that were sampled in it.
 
     Args:
         checkpoints: files or loaded checkpoints, in any order.
@@ -282,12 +129,14 @@ def client_curves(
     Raises:
         FedscapeError: as :func:`client_eigenvalues`; nothing to measure in any of the checkpoints.
     """
-    measured = []
+    measured: list[ClientEigenvalues] = []
+    left_out: dict[int, str] = {}
     for i, item in enumerate(checkpoints):
         checkpoint = open_checkpoint(item, *(options.get(name) for name in ("model", "data", "data_dir")))
         wanted: Sequence[int] | None = clients
         if local:
-            wanted = sorted(checkpoint.clients if clients is None else checkpoint.clients.keys() & set(clients))
+            wanted, why = local_clients(checkpoint, clients)
+            left_out |= {checkpoint.round: why} if why else {}
         if wanted is None or wanted:
             measured.append(client_eigenvalues(checkpoint, wanted, top, local, **options))
         if told is not None:
@@ -298,7 +147,19 @@ def client_curves(
             if local
             else "there is no checkpoint, or no client, to measure"
         )
-    return ClientCurves(tuple(sorted(measured, key=lambda found: found.round)))
+    return ClientCurves(tuple(sorted(measured, key=lambda found: found.round)), left_out, measured[-1].label)
+
+
+def local_clients(checkpoint: Checkpoint, clients: Sequence[int] | None = None) -> tuple[list[int], str]:
+    """Of these clients (all unless given) those whose local models a checkpoint carries; where there are none, why."""
+    ids = sorted(checkpoint.clients if clients is None else checkpoint.clients.keys() & set(clients))
+    if ids:
+        return ids, ""
+    if checkpoint.clients:
+        return [], "none of the clients asked for was sampled in it"
+    if checkpoint.round == 0:
+        return [], "the initial model: no client has worked yet"
+    return [], "it carries no local models: train with --save-clients"
 
 
 def rounds_of(run: str | Path) -> list[Path]:
@@ -345,6 +206,11 @@ def _measure(landscape: Landscape, w: Tensor, client: int, top: int, tolerance: 
 
 def _chosen(checkpoint: Checkpoint, clients: Sequence[int] | None, local: bool) -> list[int] | None:
     """The clients' ids, each once; ``None`` for all."""
+    if local and checkpoint.client is not None:
+        raise FedscapeError(
+            f"the model asked for is client {checkpoint.client}'s, and local takes each client's own: leave out local, "
+            f"or @{checkpoint.client}"
+        )
     ids = None if clients is None else list(dict.fromkeys(int(client) for client in clients))
     if ids == []:
         raise FedscapeError("no client is asked for: name at least one, or none for all")
@@ -360,16 +226,3 @@ def _chosen(checkpoint: Checkpoint, clients: Sequence[int] | None, local: bool) 
             f"{', '.join(map(str, carried))}, the clients sampled in round {checkpoint.round}"
         )
     return carried if ids is None else ids
-
-
-def _share(accuracy: float) -> str | None:
-    return None if np.isnan(accuracy) else f"{accuracy:.2%}"
-
-
-def _saved(figure: Figure, path: str | Path | None) -> Figure:
-    """The figure, written to ``path`` where one is given."""
-    if path is not None:
-        from landscape.storage.pictures import save_figure
-
-        save_figure(figure, path)
-    return figure

@@ -11,6 +11,7 @@ import tyro
 from analysis.hessian.options import Effort, Output, Spectrum, Supplements, Trust
 from analysis.source import Source
 from landscape import FedscapeError
+from landscape.checkpoints.foreign import file_and_client
 from landscape.compute.devices import memory_size
 
 PROGRAM = "python -m analysis.hessian"
@@ -28,9 +29,10 @@ class Command:
         tyro.conf.Positional[tuple[Path, ...]],
         tyro.conf.arg(metavar="CKPT [CKPT ...]", help_behavior_hint=""),
     ]
-    """checkpoint files, such as a run's ckpt.pt, or state dicts from elsewhere (with --model and --data)"""
+    """checkpoint files, such as a run's ckpt.pt, or state dicts from elsewhere (with --model and --data); FILE@ID is
+    client ID's local model (trained with --save-clients), on the data of all clients unless --clients says whose"""
     rounds: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
-    """measure every rounds/NNNNN.pt of the run each CKPT lies in (or is), and draw the curves"""
+    """measure every rounds/NNNNN.pt of the run each CKPT lies in (or is), and draw the curves, those of clients too"""
     replot: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
     """measure nothing: each CKPT is a file that --json or --out wrote, to tabulate and (with --out) draw again"""
     spectrum: Spectrum = field(default_factory=Spectrum)
@@ -56,6 +58,7 @@ class Command:
                 )
             return
         spectrum.check()
+        self._check_clients()
         if self.effort.graph_memory is not None:
             memory_size(self.effort.graph_memory)
         if (output.eigenvalue_axis, output.density_axis) != ("linear", "log") and not spectrum.density:
@@ -76,4 +79,23 @@ class Command:
             raise FedscapeError(
                 "PyHessian measures the largest eigenvalues of the loss's Hessian only: "
                 "leave out --which, --matrix, --ggn, --weight-decay, --man and --block"
+            )
+
+    def _check_clients(self) -> None:
+        """Refuse what clients' local models make no sense with.
+
+        Raises:
+            FedscapeError: there is something.
+        """
+        named = next((f"{path}" for path in self.checkpoints if file_and_client(path)[1] is not None), None)
+        if self.extras.local and not self.extras.per_client:
+            raise FedscapeError("--local says where clients are measured: give --per-client too")
+        if named and self.extras.local:
+            raise FedscapeError(
+                f"{named} is one client's local model, and --local takes each client's: give one of them"
+            )
+        if named and self.rounds:
+            raise FedscapeError(
+                f"{named} is a local model of one round: leave out --rounds, or give the run and "
+                "--rounds --per-client --local --clients ID"
             )

@@ -136,9 +136,10 @@ class Supplements:
     sharpness: Annotated[float | None, option("RHO", "none")] = None
     """SAM, adaptive, m- and average-direction sharpness at radius RHO, gradient norm and noise"""
     per_client: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
-    """λ_max, loss and accuracy on each client's own data (of --clients, or of all)"""
+    """λ_max, loss and accuracy on each client's own data (of --clients, or of all); with --rounds as curves"""
     local: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
-    """with --per-client: at each client's local model (trained with --save-clients), not at the global one"""
+    """with --per-client: at each client's local model (trained with --save-clients), not at the global one; with
+    --rounds those of the clients that were sampled in the round"""
 
 
 @dataclass(frozen=True)

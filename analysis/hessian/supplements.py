@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from analysis.hessian.clients import client_eigenvalues
+from analysis.hessian.client_results import ClientCurves, ClientEigenvalues
+from analysis.hessian.clients import client_eigenvalues, local_clients
 from analysis.hessian.layers import activation_norms, layer_eigenvalues, norm_product
 from analysis.hessian.options import Supplements
+from analysis.hessian.report import HessianReport
 from analysis.hessian.sharpness import adaptive_sharpness, average_sharpness, gradient_noise, m_sharpness, sam_sharpness
 from analysis.source import Source
 from landscape import FedscapeError, Landscape
 from landscape.activations import MAN
+from landscape.checkpoints.foreign import open_checkpoint
 from landscape.terminal.progress import Progress
 from landscape.terminal.table import Table
 
@@ -41,7 +44,13 @@ class Supplement:
 
 
 def measure_supplements(
-    asked: Supplements, path: Path, source: Source, seed: int = 0, progress: bool = False, penalty: MAN | None = None
+    asked: Supplements,
+    path: Path,
+    source: Source,
+    seed: int = 0,
+    progress: bool = False,
+    penalty: MAN | None = None,
+    sampled: bool = False,
 ) -> Iterator[Supplement]:
     """The tables asked for, of one checkpoint.
 
@@ -52,6 +61,7 @@ def measure_supplements(
         seed: of all random vectors.
         progress: show progress on stderr.
         penalty: MAN's regulariser, added to the loss.
+        sampled: with ``local``, of ``source.clients`` only those whose local models the checkpoint carries.
 
     Raises:
         FedscapeError: ``local`` without ``per_client``; what the measurements refuse.
@@ -68,16 +78,53 @@ def measure_supplements(
             with Progress("sharpness", enabled=progress):
                 yield _sharpness(landscape, asked.sharpness, seed)
     if asked.per_client:
+        subject = open_checkpoint(path, source.model, source.data, source.data_dir)
+        if asked.local and sampled:
+            source = replace(source, clients=tuple(local_clients(subject, source.clients)[0]))
         with Progress("clients", unit="clients", enabled=progress) as bar:
             found = client_eigenvalues(
-                path,
+                subject,
                 local=asked.local,
                 **vars(source),
                 penalty=penalty,
                 seed=seed,
                 told=lambda done, _: bar.update(done),
             )
-        yield Supplement("clients", f"clients of {found.title}", found.summary(), found.to_dict(), found)
+        yield Supplement("clients", found.heading, found.summary(), found.to_dict(), found)
+
+
+def client_rounds(
+    measured: Sequence[tuple[Path, HessianReport, Sequence[Supplement]]], left_out: Mapping[Path, str]
+) -> list[ClientCurves]:
+    """The curves of clients over the rounds of each run.
+
+    Args:
+        measured: of each ``rounds/NNNNN.pt``, in order: the file, the global model's spectrum, and the tables.
+        left_out: the files of which no client was measured, and why.
+
+    Returns:
+        A result for each run of which some client was measured, named by its algorithm, or where several runs have the
+        same by algorithm and folder.
+    """
+    runs: dict[Path, list[tuple[Path, HessianReport, ClientEigenvalues]]] = {}
+    for file, report, tables in measured:
+        for found in (one.result for one in tables if one.key == "clients"):
+            runs.setdefault(file.parent.parent, []).append((file, report, found))
+    labels = [points[-1][2].label for points in runs.values()]
+    folders = [f"{label} ({run.name})" for label, run in zip(labels, runs, strict=True)]
+    paths = [f"{label} ({run})" for label, run in zip(labels, runs, strict=True)]
+    names = next(names for names in (labels, folders, paths) if len(set(names)) == len(names))
+    curves = []
+    for (run, points), name in zip(runs.items(), names, strict=True):
+        together = {
+            int(file.stem): (float(report.eigen.values[0]), float(report.eigen.bounds[0]))
+            for file, report, _ in measured
+            if file.parent.parent == run and report.matrix == "hessian" and report.largest
+        }
+        gone = {int(file.stem): why for file, why in left_out.items() if file.parent.parent == run}
+        results = sorted((found for *_, found in points), key=lambda found: found.round)
+        curves.append(ClientCurves(tuple(results), gone, name, together, points[0][1].samples))
+    return curves
 
 
 def _layers(landscape: Landscape, seed: int) -> Supplement:

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from analysis.hessian.client_results import ClientCurves
 from analysis.hessian.report import DensityAxis, EigenvalueAxis, HessianReport
 from analysis.hessian.supplements import Supplement
 from landscape import FedscapeError
@@ -87,20 +88,24 @@ def save_rounds(path: Path, checkpoints: Sequence[Path], reports: Sequence[Hessi
     from analysis.hessian.plots.spectrum import plot_rounds
     from landscape.storage.pictures import save_figure
 
-    runs: dict[str, list[tuple[int, HessianReport]]] = {}
+    runs: dict[Path, list[tuple[int, HessianReport]]] = {}
     for file, report in zip(checkpoints, reports, strict=True):
         if not file.stem.isdigit():
             raise FedscapeError(f"{file} is none of a run's rounds/NNNNN.pt: leave out --rounds")
-        runs.setdefault(file.parent.parent.name, []).append((int(file.stem), report))
-    save_figure(plot_rounds(runs), path)
+        runs.setdefault(file.parent.parent, []).append((int(file.stem), report))
+    distinct = len({run.name for run in runs}) == len(runs)
+    save_figure(plot_rounds({run.name if distinct else str(run): points for run, points in runs.items()}), path)
 
 
-def save_supplements(folder: Path, measured: Sequence[tuple[str, Sequence[Supplement]]]) -> list[Path]:
+def save_supplements(
+    folder: Path, measured: Sequence[tuple[str, Sequence[Supplement]]], curves: Sequence[ClientCurves] = ()
+) -> list[Path]:
     """Draw ``layers.png`` and ``clients.png`` of what was measured of them, all checkpoints on common axes.
 
     Args:
         folder: where to.
         measured: the label of each checkpoint, and its tables.
+        curves: the clients over the rounds, drawn instead of those of each checkpoint on its own.
 
     Returns:
         The files written.
@@ -108,7 +113,7 @@ def save_supplements(folder: Path, measured: Sequence[tuple[str, Sequence[Supple
     Raises:
         FedscapeError: a file cannot be written.
     """
-    from analysis.hessian.plots.clients import plot_clients
+    from analysis.hessian.plots.clients import plot_client_curves, plot_clients
     from analysis.hessian.plots.layers import plot_layers
     from landscape.storage.pictures import save_figure
 
@@ -121,5 +126,5 @@ def save_supplements(folder: Path, measured: Sequence[tuple[str, Sequence[Supple
     clients = [found["clients"] for _, found in results if "clients" in found]
     if clients:
         written.append(folder / "clients.png")
-        save_figure(plot_clients(clients), written[-1])
+        save_figure(plot_client_curves(curves) if curves else plot_clients(clients), written[-1])
     return written

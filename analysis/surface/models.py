@@ -25,12 +25,17 @@ class Model:
     """A model of a checkpoint: the global one, or the local one of a client.
 
     Attributes:
-        checkpoint: the checkpoint that holds it.
-        client: the client whose local model it is; ``None``: the global model.
+        checkpoint: with its parameters, or with a client's local ones (:meth:`landscape.Checkpoint.of_client`).
+        network: the network's name where the user gives it.
     """
 
     checkpoint: Checkpoint
-    client: int | None = None
+    network: str | None = None
+
+    @property
+    def client(self) -> int | None:
+        """Whose local model it is; ``None``: the global model."""
+        return self.checkpoint.client
 
     @classmethod
     def open(
@@ -45,14 +50,7 @@ class Model:
         Raises:
             FedscapeError: the file cannot be opened, or holds no such client's model.
         """
-        file, at, client = str(subject).rpartition("@")
-        if isinstance(subject, Checkpoint) or not (at and client.isdigit()) or Path(subject).exists():
-            return cls(open_checkpoint(subject, model, data, data_dir))
-        checkpoint = open_checkpoint(file, model, data, data_dir)
-        if int(client) not in checkpoint.clients:
-            kept = ", ".join(map(str, sorted(checkpoint.clients))) or "none: train with --save-clients"
-            raise FedscapeError(f"{file} holds no local model of client {client} (those it holds: {kept})")
-        return cls(checkpoint, int(client))
+        return cls(open_checkpoint(subject, model, data, data_dir), model)
 
     def weights(self, landscape: Landscape) -> Tensor:
         """Its parameters as a point in a landscape's coordinates, [d].
@@ -61,11 +59,7 @@ class Model:
             FedscapeError: the landscape is of another network.
         """
         try:
-            if self.client is not None:
-                w = self.checkpoint.clients[self.client]
-                landscape.space.check(w)
-            else:
-                w = landscape.space.flatten(self.checkpoint.parameters)
+            w = landscape.space.flatten(self.checkpoint.parameters)
         except FedscapeError as error:
             raise FedscapeError(f"{self.checkpoint.path} is of another network than the first model: {error}") from None
         return w.to(landscape.weights)
@@ -107,6 +101,8 @@ def labels_of(models: Sequence[Model]) -> list[str]:
 def rounds_of(model: Model) -> list[Model]:
     """The models that a run kept (``rounds/NNNNN.pt``) up to this one, which is the last, in order.
 
+    Before a client's local model come its local models of the earlier rounds that it was sampled in.
+
     Raises:
         FedscapeError: the checkpoint lies in no run that kept some, or one of them cannot be read.
     """
@@ -116,9 +112,10 @@ def rounds_of(model: Model) -> list[Model]:
         raise FedscapeError(
             f"{model.checkpoint.path} lies beside no rounds/*.pt: train with --save-every, or give several checkpoints"
         )
-    earlier = [Checkpoint.load(file) for file in files]
-    kept = [replace(model, checkpoint=c) for c in earlier if c.round < model.checkpoint.round]
-    return [*kept, model]
+    earlier = [c for c in map(Checkpoint.load, files) if c.round < model.checkpoint.round]
+    if (client := model.client) is not None:
+        earlier = [c.of_client(client, model.network) for c in earlier if client in c.clients]
+    return [*(replace(model, checkpoint=c) for c in earlier), model]
 
 
 @dataclass(frozen=True)
@@ -161,8 +158,6 @@ class Subject:
         landscapes = {split: Landscape.from_checkpoint(first, split, source.clients, source.samples, **options)}
         if quantities.test:
             landscapes["test"] = Landscape.from_checkpoint(first, "test", None, source.samples, **options)
-        if models[0].client is not None:
-            landscapes[split].weights = models[0].weights(landscapes[split])
         return cls(landscapes, models, models[0].names())
 
     @classmethod

@@ -1,7 +1,7 @@
 """Checkpoints: the Fedscape format, state dicts of other programs, and distinct names for several checkpoints."""
 
 from landscape.checkpoints.checkpoint import Checkpoint, run_files
-from landscape.checkpoints.foreign import open_checkpoint, opened
+from landscape.checkpoints.foreign import file_and_client, open_checkpoint, opened
 from landscape.checkpoints.names import distinct_labels
 from landscape.checkpoints.opening import Opened, open_for_measurement
 
@@ -9,6 +9,7 @@ __all__ = [
     "Checkpoint",
     "Opened",
     "distinct_labels",
+    "file_and_client",
     "open_checkpoint",
     "open_for_measurement",
     "opened",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from landscape.datasets import Dataset, load_dataset
 from landscape.errors import FedscapeError
 from landscape.models import build_model
 from landscape.partitions.partition import Partition, partition_dataset
+from landscape.space import ParameterSpace
 from landscape.storage.files import load_torch, save_torch
 from landscape.tasks import Task
 from landscape.version import versions
@@ -60,6 +61,7 @@ class Checkpoint:
         versions: of Fedscape, torch, NumPy and Python.
         clients: local models, flat vectors by client id (empty unless they were requested).
         path: the file that it was read from; not stored.
+        client: whose local model ``parameters`` are (:meth:`of_client`); ``None``: the global one; not stored.
 
     Example:
         >>> import torch
@@ -92,14 +94,21 @@ class Checkpoint:
     versions: dict[str, str] = field(default_factory=versions)
     clients: dict[int, Tensor] = field(default_factory=dict)
     path: Path | None = None
+    client: int | None = None
 
     def save(self, path: str | Path) -> None:
         """Write the file atomically.
 
         Raises:
-            FedscapeError: the file cannot be written; an earlier file of that name is unchanged.
+            FedscapeError: the file cannot be written, or this is a client's local model (:meth:`of_client`), which the
+                format does not tell from a global one; an earlier file of that name is unchanged.
         """
-        contents = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "path"}
+        if self.client is not None:
+            raise FedscapeError(
+                f"{path}: a file would not say that these are the parameters of client {self.client}'s local model: "
+                f"save the run's checkpoint, which holds them, and open it as FILE@{self.client}"
+            )
+        contents = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in ("path", "client")}
         if not self.clients:
             del contents["clients"]
         save_torch(path, {"format": FORMAT, **contents})
@@ -186,6 +195,27 @@ class Checkpoint:
                 wanted[key].copy_(tensor)
         return module
 
+    def of_client(self, client: int, model: str | None = None) -> Checkpoint:
+        """The same with a client's local model w_i as its parameters; the buffers stay the global model's.
+
+        Args:
+            client: its id.
+            model: as in :meth:`build_model`.
+
+        Raises:
+            FedscapeError: as :meth:`build_model`; the checkpoint holds no local model of the client, or one of another
+                network.
+        """
+        if client not in self.clients:
+            none = "none: train with --save-clients" if self.round else "none: it is the initial model"
+            kept = ", ".join(map(str, sorted(self.clients))) or none
+            raise FedscapeError(f"{self._where} holds no local model of client {client} (those it holds: {kept})")
+        try:
+            local = ParameterSpace.of(self.build_model(model)).unflatten(self.clients[client])
+        except FedscapeError as error:
+            raise FedscapeError(f"{self._where}: the local model of client {client}: {error}") from None
+        return replace(self, parameters=self.parameters | local, client=client)
+
     def load_dataset(self, *, data_dir: str | Path | None = None, name: str | None = None) -> Dataset:
         """The data set that the model was trained on.
 
@@ -264,15 +294,18 @@ class Checkpoint:
 
     @property
     def label(self) -> str:
-        """The name of the algorithm, or of the file if the algorithm is unknown."""
-        return self.path.name if self.foreign and self.path else str(self.algorithm.get("name"))
+        """The name of the algorithm, or of the file if the algorithm is unknown; of a local model also the client."""
+        name = self.path.name if self.foreign and self.path else str(self.algorithm.get("name"))
+        return name if self.client is None else f"{name}, client {self.client}"
 
     @property
     def title(self) -> str:
-        """One line of text: algorithm, round, model and data."""
+        """One line of text: algorithm, whose local model (unless it is the global one), round, model and data."""
+        where = f"{self.model.get('name')} on {self.data.get('name')}"
         if self.foreign:
-            return f"{self.label}, {self.model.get('name')} on {self.data.get('name')}"
-        return f"{self.algorithm.get('name')}, round {self.round}, {self.model.get('name')} on {self.data.get('name')}"
+            return f"{self.label}, {where}"
+        local = "" if self.client is None else f", client {self.client}'s local model"
+        return f"{self.algorithm.get('name')}{local}, round {self.round}, {where}"
 
     @property
     def _where(self) -> str:

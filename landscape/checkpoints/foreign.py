@@ -37,17 +37,18 @@ def open_checkpoint(
     are those of the data set.  Half-precision weights become float32, which represents them exactly.
 
     Args:
-        path: a file; a loaded checkpoint is returned as it is.
+        path: a file; ``FILE@ID``: the local model of client ID in it (training with ``--save-clients``), unless a file
+            has that very name.  A loaded checkpoint is returned as it is.
         model: the network of the weights, a registered name or ``package.module:callable``.
         data: the data set to measure it on: a registered name, a ``.npz`` file or ``package.module:callable``.
         data_dir: the folder that holds the data set's own folder.
 
-    For a Fedscape checkpoint, ``model``, ``data`` and ``data_dir`` are not used: they are arguments of
-    :meth:`Checkpoint.build_model` and :meth:`Checkpoint.load_dataset`.
+    For the global model of a Fedscape checkpoint, ``model``, ``data`` and ``data_dir`` are not used: they are arguments
+    of :meth:`Checkpoint.build_model` and :meth:`Checkpoint.load_dataset`.
 
     Raises:
         FedscapeError: the file cannot be read, would run code or holds no weights; ``model`` or ``data`` is missing or
-            cannot be loaded; the weights do not fit the model.
+            cannot be loaded; the weights do not fit the model; the file holds no local model of the client.
     """
     return opened(path, model, data, data_dir)[0]
 
@@ -58,7 +59,29 @@ def opened(
     """:func:`open_checkpoint`, and the data set if it was loaded to get the model's shapes."""
     if isinstance(path, Checkpoint):
         return path, None
-    path = Path(path)
+    file, client = file_and_client(path)
+    checkpoint, dataset = _opened(file, model, data, data_dir)
+    return checkpoint if client is None else checkpoint.of_client(client, model), dataset
+
+
+def file_and_client(subject: str | Path) -> tuple[Path, int | None]:
+    """``FILE@ID`` as the file and the id; any other name, and that of a file that there is, as it is.
+
+    Example:
+        >>> from landscape.checkpoints.foreign import file_and_client
+        >>> [(file.as_posix(), client) for file, client in map(file_and_client, ("rounds/00006.pt@3", "me@home.pt"))]
+        [('rounds/00006.pt', 3), ('me@home.pt', None)]
+    """
+    file, at, client = str(subject).rpartition("@")
+    if file and at and client.isascii() and client.isdigit() and not Path(subject).exists():
+        return Path(file), int(client)
+    return Path(subject), None
+
+
+def _opened(
+    path: Path, model: str | None, data: str | None, data_dir: str | Path | None
+) -> tuple[Checkpoint, Dataset | None]:
+    """:func:`opened` of a file."""
     contents = _read_safetensors(path) if path.suffix == ".safetensors" else load_torch(path)
     if isinstance(contents, dict) and _is_native(contents):
         return Checkpoint.of_contents(contents, path), None

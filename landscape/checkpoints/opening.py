@@ -14,6 +14,9 @@ from landscape.data.samples import Samples, random_subset
 from landscape.errors import FedscapeError
 from landscape.tasks import Task
 
+_LISTED = 8
+"""Clients that a title names one by one."""
+
 
 @dataclass(frozen=True)
 class Opened:
@@ -23,6 +26,7 @@ class Opened:
     data: Samples
     task: Task
     title: str
+    """The checkpoint's, and whose data where they are not those of all clients."""
 
 
 def open_for_measurement(
@@ -50,4 +54,13 @@ def open_for_measurement(
         chosen = chosen.subset(checkpoint.client_indices(dataset, clients))
     if samples is not None:
         chosen = random_subset(chosen, samples)
-    return Opened(module, chosen, checkpoint.task_on(dataset), checkpoint.title)
+    title = checkpoint.title if clients is None else f"{checkpoint.title}, on the data of {_named(clients)}"
+    return Opened(module, chosen, checkpoint.task_on(dataset), title)
+
+
+def _named(clients: Sequence[int]) -> str:
+    """``client 3``, ``clients 1, 2``, or how many where they are too many to list."""
+    ids = [str(client) for client in dict.fromkeys(clients)]
+    if len(ids) > _LISTED:
+        return f"{len(ids)} of the clients"
+    return f"client{'s' * (len(ids) > 1)} {', '.join(ids)}"

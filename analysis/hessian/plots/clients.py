@@ -9,7 +9,7 @@ import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from analysis.hessian.clients import ClientCurves, ClientEigenvalues
+from analysis.hessian.client_results import ClientCurves, ClientEigenvalues, on_own_data
 from analysis.style import COLOURS, DASHES, MARKERS
 
 
@@ -19,7 +19,7 @@ def plot_clients(measured: Sequence[ClientEigenvalues]) -> Figure:
     Args:
         measured: of one checkpoint or several.
     """
-    figure = Figure(figsize=(6.4, 4.2), layout="constrained")
+    figure = Figure(figsize=(6.4, 4.0 + 0.2 * len(measured)), layout="constrained")  # the legend has a line for each
     ax = figure.subplots()
     clients = np.unique(np.concatenate([found.clients for found in measured]))
     for i, found in enumerate(measured):
@@ -36,28 +36,65 @@ def plot_clients(measured: Sequence[ClientEigenvalues]) -> Figure:
     else:
         ax.set_xlabel("client, in the order of their ids")
     titles = [found.title for found in measured[:1] if len(measured) == 1]
-    ax.set(ylabel="λ_max on the client's own data", title=": ".join([*titles, measured[0].model]))
+    ax.set(ylabel="λ_max on the client's own data", title=": ".join([*titles, _model(measured)]))
     ax.title.set_fontsize(10)
     ax.grid(alpha=0.3)
     figure.legend(loc="outside upper center", fontsize=8)
-    caption = "error bars: error bounds; lines and bands: mean and standard deviation over the clients"
+    caption = (
+        "error bars: error bounds; lines and bands: mean and standard deviation of the clients, each counted the same"
+    )
     figure.supxlabel(caption, fontsize=8, color="0.3")
     return figure
 
 
-def plot_client_curves(curves: ClientCurves) -> Figure:
-    """λ_max over the rounds: a line for each client, and their mean."""
-    figure = Figure(figsize=(6.4, 4.2), layout="constrained")
+def plot_client_curves(runs: Sequence[ClientCurves]) -> Figure:
+    """λ_max over the rounds, for each run the mean over the clients with a band from the smallest to the largest.
+
+    Beside it, where it was measured, λ_max of the global model on the data of all of them together.
+    """
+    figure = Figure(figsize=(6.4, 4.0 + 0.2 * len(runs)), layout="constrained")
     ax = figure.subplots()
-    rounds = curves.rounds
-    for i, column in enumerate(curves.table().T):
-        seen = ~np.isnan(column)
-        label = "a client" if i == 0 else None
-        ax.plot(rounds[seen], column[seen], ".-", color="0.6", linewidth=0.7, markersize=4, label=label)
-    means = [found.mean for found in curves.measured]
-    ax.plot(rounds, means, "o-", color=COLOURS[1], linewidth=1.8, label="mean over the clients")
-    ax.set(xlabel="round", ylabel="λ_max on the client's own data", title=curves.measured[0].model)
+    for i, curves in enumerate(runs):
+        colour, dashes, marker = COLOURS[i % 7], DASHES[i % 7], MARKERS[(i + i // 7) % 7]
+        name = f"{curves.name}: " if curves.name else ""
+        low, high = ([of(found.largest) for found in curves.measured] for of in (np.min, np.max))
+        ax.fill_between(curves.rounds, low, high, color=colour, alpha=0.15, lw=0)
+        for edge in (low, high):  # without them overlapping bands are hard to tell apart in grey
+            ax.plot(curves.rounds, edge, color=colour, linestyle=dashes, linewidth=0.6)
+        style: dict[str, Any] = {"color": colour, "marker": marker, "markersize": 5}
+        means = [found.mean for found in curves.measured]
+        what = f"{name}mean over {_counted([len(found.clients) for found in curves.measured])}"
+        ax.plot(curves.rounds, means, linestyle=dashes, linewidth=1.8, **style, label=what)
+        if curves.together:
+            rounds, values = zip(*((round, value) for round, (value, _) in curves.together.items()), strict=True)
+            bounds = [bound for _, bound in curves.together.values()]
+            hollow: dict[str, Any] = {"markerfacecolor": "white", "linestyle": (0, (1, 3)), "linewidth": 1.2}
+            ax.errorbar(rounds, values, bounds, **style, **hollow, capsize=3, label=f"{name}{curves.beside}")
+    model = _model([found for curves in runs for found in curves.measured])
+    ax.set(xlabel="communication round", ylabel="λ_max", title=on_own_data(model))
+    ax.title.set_fontsize(10)
+    heights = np.concatenate([found.largest for curves in runs for found in curves.measured])
+    if heights.min() > 0 and heights.max() > 30 * heights.min():
+        ax.set_yscale("log")
     ax.xaxis.set_major_locator(MaxNLocator(integer=True))
     ax.grid(alpha=0.3)
-    ax.legend()
+    figure.legend(loc="outside upper center", fontsize=8, ncols=2 if any(curves.together for curves in runs) else 1)
+    caption = "line: mean over the clients, each counted the same; band: from the smallest to the largest client"
+    if any(curves.together for curves in runs):
+        caption += "\nerror bars of the global model: error bounds"
+    figure.supxlabel(caption, fontsize=8, color="0.3")
     return figure
+
+
+def _counted(numbers: Sequence[int]) -> str:
+    """How many clients there are in the rounds."""
+    few, many = min(numbers), max(numbers)
+    if few == many:
+        return f"{many} client{'s' * (many > 1)}"
+    return f"{few} to {many} clients"
+
+
+def _model(measured: Sequence[ClientEigenvalues]) -> str:
+    """Which model was measured; of several, what they have in common."""
+    models = {found.model for found in measured}
+    return models.pop() if len(models) == 1 else "one model"

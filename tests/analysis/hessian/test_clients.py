@@ -127,9 +127,11 @@ def test_plots_show_every_client(run, all_clients, tmp_path):
     np.testing.assert_array_equal(points.get_ydata(), all_clients.largest)
     curves = client_curves(rounds_of(run.path), device="cpu")
     figure = curves.plot(tmp_path / "curves.svg")
-    lines = figure.axes[0].lines
-    assert len(lines) == 7
-    np.testing.assert_allclose(lines[-1].get_ydata(), curves.table().mean(axis=1))
+    low, high, mean = figure.axes[0].lines
+    np.testing.assert_allclose(low.get_ydata(), curves.table().min(axis=1))
+    np.testing.assert_allclose(high.get_ydata(), curves.table().max(axis=1))
+    np.testing.assert_allclose(mean.get_ydata(), curves.table().mean(axis=1))
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == ["fedavg: mean over 6 clients"]
     assert all((tmp_path / name).stat().st_size > 1000 for name in ("clients.png", "curves.svg"))
 
 

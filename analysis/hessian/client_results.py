@@ -1,0 +1,237 @@
+"""The results of client by client measurements: of one checkpoint, and over the rounds of a run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from landscape.terminal.table import Table
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+def on_own_data(model: str) -> str:
+    """Which model was measured on which data, in words."""
+    whose = "its" if model.startswith("each client") else "each client's"
+    return f"{model} on {whose} own training data"
+
+
+@dataclass(frozen=True)
+class ClientEigenvalues:
+    """Results on each client's own data at one checkpoint; means and deviations give each client the same weight.
+
+    Attributes:
+        title: the checkpoint, and the penalty where there is one, in a line.
+        round: communication rounds done.
+        local: whether each client's own local model w_i was measured, not the global one.
+        clients: their ids, [n].
+        values: the largest eigenvalues of ∇²L_i, descending, [n, k]; the first is λ_max^i.
+        bounds: their error bounds, [n, k].
+        converged: which are within the wanted tolerance, [n, k].
+        losses: L_i, [n].
+        accuracies: on the client's own data, [n]; ``None`` where the targets are not classes.
+        samples: how many each was measured on, [n].
+        consistency: (1/n) Σ ‖w_i − w‖² (Sun et al., ICML 2023, Table 2); ``None`` where the global model was measured.
+        hvps: Hessian-vector products spent in all.
+        label: the checkpoint's short name, the algorithm's.
+        client: whose local model was measured on the data of every client (a checkpoint ``FILE@ID``); ``None``: the
+            global model was, or with ``local`` each client's own.
+    """
+
+    title: str
+    round: int
+    local: bool
+    clients: np.ndarray
+    values: np.ndarray
+    bounds: np.ndarray
+    converged: np.ndarray
+    losses: np.ndarray
+    accuracies: np.ndarray | None
+    samples: np.ndarray
+    consistency: float | None
+    hvps: int
+    label: str = ""
+    client: int | None = None
+
+    @property
+    def model(self) -> str:
+        """Which model was measured, in words."""
+        if self.client is not None:
+            return f"client {self.client}'s local model"
+        return "each client's local model" if self.local else "the global model"
+
+    @property
+    def heading(self) -> str:
+        """Which model on which data, and of which checkpoint, in a line."""
+        model = self.model if self.client is None else "the model"  # the title says whose
+        apart = "" if self.consistency is None else f"; mean ‖w_i − w‖² = {self.consistency:.4g}"
+        return f"{on_own_data(model)}: {self.title}{apart}"
+
+    @property
+    def largest(self) -> np.ndarray:
+        """λ_max of each client, [n]."""
+        return self.values[:, 0]
+
+    @property
+    def mean(self) -> float:
+        """The mean of λ_max over the clients."""
+        return float(self.largest.mean())
+
+    @property
+    def deviation(self) -> float:
+        """The standard deviation of λ_max over the clients, √((1/n) Σ (λ_i − mean)²)."""
+        return float(self.largest.std())
+
+    def to_dict(self) -> dict[str, Any]:
+        """Numbers, text and lists by name; ``mean`` and ``deviation`` are of λ_max, as ``lambda_max_mean`` and
+        ``lambda_max_deviation``."""
+        plain = {k: v.tolist() if isinstance(v, np.ndarray) else v for k, v in vars(self).items()}
+        plain |= {"model": self.model, "lambda_max_mean": self.mean, "lambda_max_deviation": self.deviation}
+        summary: dict[str, float | None] = {"mean": self.mean, "deviation": self.deviation}
+        for name, numbers in (("loss", self.losses), ("accuracy", self.accuracies)):
+            summary[f"{name}_mean"] = None if numbers is None else float(numbers.mean())
+            summary[f"{name}_deviation"] = None if numbers is None else float(numbers.std())
+        return {**plain, **summary}
+
+    def summary(self) -> Table:
+        """Client, λ_max, error bound, loss, accuracy, samples; then means and deviations over the clients."""
+        accuracies = np.full(len(self.clients), np.nan) if self.accuracies is None else self.accuracies
+        rows = []
+        for i, client in enumerate(self.clients):
+            doubt = "" if self.converged[i, 0] else ", NOT CONVERGED"
+            spectrum = f"{self.largest[i]:.6g}", f"{self.bounds[i, 0]:.1e}{doubt}"
+            rows.append(
+                (str(client), *spectrum, f"{self.losses[i]:.4f}", _share(accuracies[i]), f"{self.samples[i]:,}")
+            )
+        for name, of in (("mean, each client the same", np.mean), ("standard deviation of the clients", np.std)):
+            rows.append((name, f"{of(self.largest):.6g}", "", f"{of(self.losses):.4f}", _share(of(accuracies)), ""))
+        return Table(("client", "λ_max", "error bound", "loss", "accuracy", "samples"), tuple(rows))
+
+    def __str__(self) -> str:
+        return f"{self.heading}\n{self.summary()}"
+
+    def plot(self, path: str | Path | None = None) -> Figure:
+        """λ_max of each client, with the mean and a band of one deviation; written to ``path`` where one is given.
+
+        Raises:
+            FedscapeError: the file cannot be written or has a format that Matplotlib does not write.
+        """
+        from analysis.hessian.plots.clients import plot_clients
+
+        return _saved(plot_clients([self]), path)
+
+
+@dataclass(frozen=True)
+class ClientCurves:
+    """The clients' λ_max over the rounds (Caldarola et al., ECCV 2022, fig. 4).
+
+    Attributes:
+        measured: one result for each checkpoint, by ascending round.
+        left_out: the rounds of which no client could be measured, and why.
+        name: of the run, in pictures and tables.
+        together: beside them, where it was measured, λ_max of the global model's Hessian over ``samples`` training
+            samples together, and its error bound, by round.
+    """
+
+    measured: tuple[ClientEigenvalues, ...]
+    left_out: Mapping[int, str] = field(default_factory=dict)
+    name: str = ""
+    together: Mapping[int, tuple[float, float]] = field(default_factory=dict)
+    samples: int = 0
+
+    @property
+    def rounds(self) -> np.ndarray:
+        """The rounds, [r]."""
+        return np.array([found.round for found in self.measured])
+
+    @property
+    def clients(self) -> np.ndarray:
+        """The ids of all clients that were measured in some round, ascending, [n]."""
+        return np.unique(np.concatenate([found.clients for found in self.measured]))
+
+    def table(self) -> np.ndarray:
+        """λ_max, [r, n]: NaN where a client was not measured in a round (it was not sampled)."""
+        clients = self.clients
+        values = np.full((len(self.measured), len(clients)), np.nan)
+        for row, found in zip(values, self.measured, strict=True):
+            row[np.searchsorted(clients, found.clients)] = found.largest
+        return values
+
+    def to_dict(self) -> dict[str, Any]:
+        """The rounds, a list of the results of each, and the rounds left out."""
+        return {
+            "rounds": self.rounds.tolist(),
+            "measured": [found.to_dict() for found in self.measured],
+            "left_out": {str(round): why for round, why in self.left_out.items()},
+        }
+
+    def summary(self) -> Table:
+        """A row a round: λ_max's mean, deviation and range over the clients, mean loss and accuracy; the global
+        model's λ_max where it was measured."""
+        head = ["round", "clients", "λ_max: mean", "deviation", "smallest", "largest", "mean loss", "mean accuracy"]
+        rows = []
+        for found in self.measured:
+            rows.append(
+                [
+                    str(found.round),
+                    str(len(found.clients)),
+                    f"{found.mean:.6g}",
+                    f"{found.deviation:.3g}",
+                    f"{found.largest.min():.6g}",
+                    f"{found.largest.max():.6g}",
+                    f"{found.losses.mean():.4f}",
+                    None if found.accuracies is None else _share(found.accuracies.mean()),
+                ]
+            )
+            if self.together:
+                rows[-1].append(f"{self.together[found.round][0]:.6g}" if found.round in self.together else None)
+        head += [f"λ_max of {self.beside}"] if self.together else []
+        return Table(tuple(head), tuple(map(tuple, rows)))
+
+    def __str__(self) -> str:
+        name = f"{self.name}: " if self.name else ""
+        over = "means over the clients measured in a round, each client the same"
+        text = f"{name}{on_own_data(self.measured[0].model)}, {over}\n{self.summary()}"
+        return f"{text}\n{told}" if (told := self.left_out_line()) else text
+
+    @property
+    def beside(self) -> str:
+        """What ``together`` is of, in words."""
+        return f"the global model, {self.samples:,} samples together"
+
+    def left_out_line(self) -> str:
+        """Which rounds were left out, and why, in a line; empty where none was."""
+        reasons: dict[str, list[int]] = {}
+        for round, why in sorted(self.left_out.items()):
+            reasons.setdefault(why, []).append(round)
+        parts = [f"round{'s' * (len(of) > 1)} {', '.join(map(str, of))} ({why})" for why, of in reasons.items()]
+        return f"left out: {'; '.join(parts)}" if parts else ""
+
+    def plot(self, path: str | Path | None = None) -> Figure:
+        """The mean of the clients over the rounds with a band from the smallest to the largest client; written to
+        ``path`` where one is given.
+
+        Raises:
+            FedscapeError: the file cannot be written or has a format that Matplotlib does not write.
+        """
+        from analysis.hessian.plots.clients import plot_client_curves
+
+        return _saved(plot_client_curves([self]), path)
+
+
+def _share(accuracy: float) -> str | None:
+    return None if np.isnan(accuracy) else f"{accuracy:.2%}"
+
+
+def _saved(figure: Figure, path: str | Path | None) -> Figure:
+    """The figure, written to ``path`` where one is given."""
+    if path is not None:
+        from landscape.storage.pictures import save_figure
+
+        save_figure(figure, path)
+    return figure
