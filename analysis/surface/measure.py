@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ import torch
 
 from analysis.arguments import grouped
 from analysis.source import SurfaceSource
-from analysis.surface.adaptive import fill
+from analysis.surface.adaptive import CHECKS, fill
 from analysis.surface.marked_points import Mark
 from analysis.surface.models import Model, Subject
 from analysis.surface.options import Effort, Grid, Quantities, Request
@@ -57,9 +58,9 @@ def measure_surface(
 
         L(w + x·d₁ + y·d₂)   for x and y on a uniform grid.
 
-    Points are measured where they are needed to know the loss of all to ``tolerance``; the others are interpolated
-    (:mod:`analysis.surface.adaptive`), and ``computed``, ``error`` and ``promised_error`` of the result say which and
-    how well.
+    Points are measured where they are needed to know the loss of all to ``tolerance``; the others are interpolated and
+    checked at random (:mod:`analysis.surface.adaptive`), and ``computed``, ``error`` and ``estimated_error`` of the
+    result say which and how well: by estimate, as nobody knows the loss where it was not measured.
 
     Args:
         subject: a checkpoint's file (or ``FILE@ID``: client ID's local model), a checkpoint, or any ``Landscape`` (then
@@ -110,7 +111,10 @@ def measure_surface(
             * ``bf16``: products and convolutions in bfloat16: faster where the processor has them, with a relative
               error of the loss of about 3e-3; some points are measured in float32 too, and ``facts`` tells the largest
               deviation, as with the dtype ``tf32``.
-            * ``tolerance``: largest relative error of the loss at interpolated points.
+            * ``tolerance``: largest relative error of the loss at interpolated points, by estimate.
+            * ``checks``: how many points, drawn at random, the interpolated losses are compared with
+              (:data:`analysis.surface.adaptive.CHECKS` unless given); with more of them than a finished store has had,
+              its measurement goes on.
             * ``exact``: measure every point, as is always done on lines.
             * ``workers``: processes that measure, each with one thread; as many as PyTorch has threads unless given,
               one on a GPU, and on Windows and macOS, where they are spawned and have copies of the data.  Under
@@ -155,12 +159,12 @@ def measure_surface(
     tolerance = 0.0 if asked.effort.exact or isinstance(plane, Lines) else asked.effort.tolerance
     if resume:
         values.resume()
-        if values.fulfils(tolerance) and ("rounding" in values.notes or not measured.rounded):
+        if values.fulfils(tolerance, asked.effort.checks) and ("rounding" in values.notes or not measured.rounded):
             return Surface.of(values)
     with _writing(values, what.landscape.device, resume):
         _choose_batch_sizes(measured, values, what, asked, processes)
         values.reopen()
-        _measure(measured, values, tolerance, plane.marks, processes, progress)
+        _measure(measured, values, tolerance, asked.effort.checks or CHECKS, plane.marks, processes, progress)
     return Surface.of(values)
 
 
@@ -280,7 +284,13 @@ def _choose_batch_sizes(points: Points, store: SurfaceStore, what: Subject, aske
 
 
 def _measure(
-    points: Points, store: SurfaceStore, tolerance: float, marks: Sequence[Mark], processes: int, progress: bool
+    points: Points,
+    store: SurfaceStore,
+    tolerance: float,
+    checks: int,
+    marks: Sequence[Mark],
+    processes: int,
+    progress: bool,
 ) -> None:
     """Measure the missing points: for a tolerance of 0 all, row by row; else the models, then what is needed."""
     store.save()  # fails now, not after the work, where the file cannot be written
@@ -313,9 +323,11 @@ def _measure(
                 for mark in marks:
                     own = np.argwhere((store.y[:, None] == mark.y) & (store.x == mark.x))
                     measure([(int(j), int(i)) for j, i in own], None)
-                filled = fill(store.values, measure, losses, tolerance)
+                filled = fill(store.values, measure, losses, tolerance, checks, store.done)
                 store.finish(filled.values, filled.error, tolerance)
                 store.notes["spread"] = filled.spread
+                if filled.checked is not None:
+                    store.notes["checks"] = asdict(filled.checked)
         finally:
             store.save()
     if points.rounded:

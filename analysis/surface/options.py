@@ -10,6 +10,7 @@ from typing import Annotated, Literal
 import tyro
 
 from analysis.source import SurfaceSource, option
+from analysis.surface.adaptive import CHECKS
 from analysis.surface.directions import Normalisation
 from analysis.surface.planes import Plane
 from analysis.surface.points import BatchNorm
@@ -107,7 +108,10 @@ class Effort:
     """products in bfloat16: faster where the processor has them, off by about 0.3 %; some points are checked in
     float32, and the deviation is told"""
     tolerance: float = 0.005
-    """relative error allowed in the loss where it is interpolated, by checks"""
+    """relative error of the loss allowed where it is interpolated: estimated, not a bound"""
+    checks: Annotated[int | None, option("N", str(CHECKS))] = None
+    """interpolated values are checked at N points drawn at random, which had no part in choosing or interpolating; if
+    they are off by too much, more points or all are measured"""
     exact: bool = False
     """measure every point, as is always done on lines"""
     workers: Annotated[int | None, option("N", "as many as PyTorch has threads; 1 on a GPU, Windows and macOS")] = None
@@ -192,7 +196,8 @@ class Request:
         """Refuse, before anything is loaded, what cannot be measured.
 
         Raises:
-            FedscapeError: an impossible ζ, number of points, span, tolerance, micro-batch size or split.
+            FedscapeError: an impossible ζ, number of points, span, tolerance, number of checks, micro-batch size or
+                split.
         """
         _ = self.quantities.penalty, self.grid.size
         span, tolerance, size = self.grid.span, self.effort.tolerance, self.source.batch_size
@@ -202,6 +207,8 @@ class Request:
             raise FedscapeError(
                 f"the tolerance is {tolerance}: give a number above 0, such as 0.005, or ask for exact values"
             )
+        if self.effort.checks is not None and self.effort.checks < 1:
+            raise FedscapeError(f"the number of checks is {self.effort.checks}: give 1 or more, such as {CHECKS}")
         if isinstance(size, str) and size != "auto":
             raise FedscapeError(f"the micro-batch size is '{size}': give a number, or auto for the fastest found")
         if self.source.split not in ("train", "test"):

@@ -3,7 +3,7 @@
 Layout: ``xcoordinates`` [nx], ``ycoordinates`` [ny]; ``train_loss`` and ``train_acc`` (``test_...`` for the
 test split; accuracy in percent, absent where the targets are no classes) and their standard errors over the samples
 (``train_loss_stderr``, ...), [ny, nx], so that row j belongs to ``ycoordinates[j]`` as ``numpy.meshgrid`` has it;
-``done`` [ny, nx], 1 where a point is measured; ``error`` [ny, nx], bounds on the relative error of the loss.  While
+``done`` [ny, nx], 1 where a point is measured; ``error`` [ny, nx], estimates of the relative error of the loss.  While
 points are being measured, the others are not-a-number; in the end (attribute ``finished``) they are interpolated,
 and their ``error`` is not 0.  The attributes are the fields of :class:`analysis.surface.provenance.Provenance`.  The
 directions are not in the file: the seed gives them again, or a file beside it.  The user block, 512 bytes which HDF5
@@ -50,8 +50,8 @@ class SurfaceStore:
         x, y: coordinates, [nx] and [ny].
         values: by name, as in the file, [ny, nx]; not-a-number where there is none.
         done: which points are measured, [ny, nx].
-        error: bounds on the loss's relative error, [ny, nx]; 0 where measured.
-        tolerance: the tolerance that the bounds meet; ``None`` while there are points without a value.
+        error: estimates of the loss's relative error, [ny, nx]; 0 where measured.
+        tolerance: the tolerance that the estimates meet; ``None`` while there are points without a value.
         provenance: what is measured.
         notes: other facts (device, the plane's marks); of these only the micro-batch sizes and how they were chosen
             (``given``, ``by shape`` or ``by time``) matter to a measurement that is resumed.
@@ -79,8 +79,8 @@ class SurfaceStore:
         self._due = 0.0
 
     @property
-    def promised(self) -> float:
-        """The largest of the error bounds; 0 where every point is measured."""
+    def estimated(self) -> float:
+        """The largest of the estimated errors; 0 where every point is measured."""
         return float(self.error.max())
 
     def resume(self) -> None:
@@ -122,15 +122,19 @@ class SurfaceStore:
         if self.path is not None and os.path.exists(self.path):
             _contents(self.path)
 
-    def fulfils(self, tolerance: float) -> bool:
-        """Whether every point has a value, to this tolerance."""
-        return self.tolerance is not None and (bool(self.done.all()) or self.tolerance <= tolerance)
+    def fulfils(self, tolerance: float, checks: int | None = None) -> bool:
+        """Whether every point has a value, to this tolerance, checked at so many points (``None``: as it was)."""
+        checked = self.notes.get("checks", {}).get("points", 0)
+        return self.tolerance is not None and (
+            bool(self.done.all()) or (self.tolerance <= tolerance and checked >= (checks or 0))
+        )
 
     def reopen(self) -> None:
         """Drop the interpolated values, because more points are to be measured."""
         for array in self.values.values():
             array[~self.done] = np.nan
         self.error[:], self.tolerance = 0.0, None
+        self.notes.pop("checks", None)
 
     def put(self, row: int, column: int, values: Mapping[str, float]) -> None:
         """Record one point, finite or not, and write the file if the last write is long enough ago."""

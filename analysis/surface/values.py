@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from analysis.surface.adaptive import SPREAD
 from analysis.surface.barrier import Barrier, barrier
 from analysis.surface.directions import FILTER
 from analysis.surface.marked_points import Mark
@@ -52,9 +53,9 @@ class Surface:
         marks: the models in the plane; empty: the checkpoint at (0, 0).
         trajectory: coordinates of the models along a run, projected on the plane, [t, 2].
         computed: which values are measured and not interpolated, [ny, nx]; ``None``: as ``measured`` says.
-        promised_error: bound on the relative error of interpolated losses; ``None`` where nothing is interpolated.
+        estimated_error: of interpolated losses, relative; no bound; ``None`` where nothing is interpolated.
         loss_stderr, accuracy_stderr: standard errors over samples, [ny, nx].
-        error: bounds on the loss's relative error, [ny, nx]; 0 where it is measured.
+        error: estimates of the loss's relative error, [ny, nx]; 0 where it is measured.
         lambda_max: the Hessian's largest eigenvalue, [ny, nx]; ``None`` where it was not measured.
         test: the surface of the test data; ``None`` where they were not measured.
     """
@@ -72,7 +73,7 @@ class Surface:
     marks: tuple[Mark, ...] = ()
     trajectory: np.ndarray | None = None
     computed: np.ndarray | None = None
-    promised_error: float | None = None
+    estimated_error: float | None = None
     loss_stderr: np.ndarray | None = None
     accuracy_stderr: np.ndarray | None = None
     error: np.ndarray | None = None
@@ -113,7 +114,7 @@ class Surface:
             marks=tuple(Mark(*mark) for mark in plane.get("marks", ())),
             trajectory=np.array(plane["trajectory"]) if plane.get("trajectory") else None,
             computed=store.done,
-            promised_error=None if store.done.all() or not finished else store.promised,
+            estimated_error=None if store.done.all() or not finished else store.estimated,
             loss_stderr=store.values.get(f"{p.split}_loss_stderr"),
             accuracy_stderr=accuracy_stderr,
             error=store.error,
@@ -180,13 +181,29 @@ class Surface:
         if (checked := self.notes.get("rounding")) is not None:
             facts["rounding"] = self._rounding_fact(checked)
         facts["measured"] = f"{count:,} of {self.measured.size:,} points in {self.seconds:.1f} s{rate}"
-        if self.promised_error is not None:
-            wrong = f"{self.measured.size - count:,} points; by the checks the loss is off by {self.promised_error:.2%}"
-            seen = self.accuracy_spread
-            also = "" if seen is None else f", the accuracy was by up to {seen:.2g} points"
-            also += "" if self.lambda_max_spread is None else f", λ_max by up to {self.lambda_max_spread:.2g}"
-            facts["interpolated"] = f"{wrong} at most{also}"
+        if self.estimated_error is not None:
+            facts["interpolated"] = f"{self.measured.size - count:,} points, estimated errors: {self.estimates()}"
+            if (check := self.check()) is not None:
+                facts["interpolation"] = check
         return facts
+
+    def estimates(self, accuracy: bool = True) -> str:
+        """How far interpolated values are estimated to be off, as text; ``accuracy``: of the accuracy too."""
+        words = [] if self.estimated_error is None else [f"loss {100 * self.estimated_error:.3g} %"]
+        if accuracy and (spread := self.accuracy_spread) is not None:
+            words.append(f"accuracy {spread:.2g} points")
+        if (spread := self.lambda_max_spread) is not None:
+            words.append(f"λ_max {spread:.2g}")
+        return ", ".join(words)
+
+    def check(self) -> str | None:
+        """What the check of the interpolated losses at random points found, as text; ``None``: there was none."""
+        if self.estimated_error is None or (found := self.notes.get("checks")) is None:
+            return None  # nothing is interpolated, or the file is older
+        return (
+            f"checked at {found['points']} random points: largest error of the loss {100 * found['largest']:.2g} %, "
+            f"95 % of them within {100 * found['within']:.2g} %"
+        )
 
     def _values(self) -> dict[str, str]:
         """The facts of one split: the centre, the extremes, the barrier, the number of values that are not finite."""
@@ -228,6 +245,7 @@ class Surface:
             "measured": self.measured.tolist(),
             "computed": None if self.computed is None else self.computed.tolist(),
             "error": None if self.error is None else self.error.tolist(),
+            "estimated_error": self.estimated_error,
             "promised_error": self.promised_error,
             "loss_stderr": None if self.loss_stderr is None else self.loss_stderr.tolist(),
             "accuracy_stderr": None if self.accuracy_stderr is None else self.accuracy_stderr.tolist(),
@@ -241,17 +259,26 @@ class Surface:
         return {"train": "training"}.get(self.provenance.split, self.provenance.split)
 
     @property
+    def promised_error(self) -> float | None:
+        """The older name of ``estimated_error``, which promises nothing."""
+        return self.estimated_error
+
+    @property
     def accuracy_spread(self) -> float | None:
-        """The largest error of interpolated accuracies at the checked points, of all splits, in percentage points."""
-        seen = self.notes.get("spread", {})
+        """The estimated error of interpolated accuracies, of all splits, in percentage points."""
         splits = [self, self.test] if self.test is not None else [self]
-        found = [seen[name] for s in splits if (name := f"{s.provenance.split}_acc") in seen]
-        return max(found, default=None)
+        found = [self._spread(f"{s.provenance.split}_acc") for s in splits]
+        return max((spread for spread in found if spread is not None), default=None)
 
     @property
     def lambda_max_spread(self) -> float | None:
-        """The largest error of interpolated λ_max at the checked points."""
-        return self.notes.get("spread", {}).get(f"{self.provenance.split}_lambda_max")
+        """The estimated error of interpolated λ_max."""
+        return self._spread(f"{self.provenance.split}_lambda_max")
+
+    def _spread(self, name: str) -> float | None:
+        """The estimated error of an interpolated quantity; older files have what their checks saw, and no checks."""
+        seen = self.notes.get("spread", {}).get(name)
+        return seen if seen is None or "checks" in self.notes else SPREAD * seen
 
     @property
     def loss_label(self) -> str:

@@ -157,7 +157,7 @@ def title_of(surfaces: Sequence[Surface]) -> str:
 
 
 def caption_of(surfaces: Sequence[Surface]) -> str:
-    """The caption: models, plane, how many points were measured, promised error, arithmetic; then what is missing."""
+    """The caption: models, plane, how many points were measured, estimated error, arithmetic; then what is missing."""
     recipes = [_recipe(surface, alone=len(surfaces) == 1) for surface in surfaces]
     parts = {name: _common(recipe[name] for recipe in recipes) for name in recipes[0]}
     sentences = [f"{name} {part}".strip() for name, part in parts.items() if part]
@@ -185,12 +185,9 @@ def _recipe(surface: Surface, *, alone: bool) -> dict[str, str]:
     guessed = int(interpolated_mask(surface).sum())
     if guessed:
         size += f", {int(computed_mask(surface).sum()):,} of them measured, the others interpolated"
-        if surface.promised_error is not None:
-            seen = surface.accuracy_spread if alone else None
-            also = "" if seen is None else f"; accuracy was off by up to {seen:.2g} points at the checks"
-            if surface.lambda_max_spread is not None:
-                also += f"; λ_max by up to {surface.lambda_max_spread:.2g}"
-            size += f" (promised error of the loss {100 * surface.promised_error:.3g} %{also})"
+        if surface.estimated_error is not None:
+            check = surface.check()
+            size += f" (estimated errors: {surface.estimates(accuracy=alone)}{'' if check is None else f'; {check}'})"
     cosine = surface.notes.get("cosine")
     return {
         "checkpoint": _models(surface),

@@ -99,7 +99,7 @@ function hover(s, j, i) {
     if (of.accuracy) lines.push(`${word}accuracy: ${number(of.accuracy[j][i])} %${error("accuracy_stderr")}`);
   });
   if (s.values[0].lambda_max) lines.push(`λ_max: ${number(s.values[0].lambda_max[j][i])}`);
-  lines.push(s.measured[j][i] ? "measured" : s.promised ? `interpolated (promised error of the loss ${safe(s.promised)})` : "not measured");
+  lines.push(s.measured[j][i] ? "measured" : s.estimated ? `interpolated (estimated error of the loss ${safe(s.estimated)})` : "not measured");
   return lines.join("<br>");
 }
 
@@ -185,7 +185,7 @@ function map(quantity, scale) {
       colorscale: MAPS[quantity], zmin: scale.low, zmax: scale.high, name: s.label, showscale: k === 0,
       colorbar: {title: {text: scale.title, side: "right"}, ...scale.ticks}});
     const dots = {type: "scatter", hoverinfo: "skip", showlegend: false, ...place};
-    if (s.promised) {
+    if (s.estimated) {
       const measured = s.y.flatMap((y, j) => s.x.filter((_, i) => s.measured[j][i]).map(x => [x, y]));
       traces.push({...dots, mode: "markers", x: measured.map(p => p[0]), y: measured.map(p => p[1]),
         marker: {color: "white", size: 3.5, line: {color: "black", width: .7}}, name: "measured"});

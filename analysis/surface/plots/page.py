@@ -127,7 +127,7 @@ def _plotly() -> str:
 
 def _data(surface: Surface, label: str) -> dict[str, Any]:
     """What the splits of a surface have in common, as JSON."""
-    promised = "" if surface.promised_error is None else f"{100 * surface.promised_error:.3g} %"
+    estimated = "" if surface.estimated_error is None else f"{100 * surface.estimated_error:.3g} %"
     return {
         "label": label,
         "line": surface.is_line,
@@ -135,7 +135,7 @@ def _data(surface: Surface, label: str) -> dict[str, Any]:
         "x": surface.x.tolist(),
         "y": surface.y.tolist(),
         "measured": computed_mask(surface).astype(int).tolist(),
-        "promised": promised or ("unknown" if interpolated_mask(surface).any() else ""),
+        "estimated": estimated or ("unknown" if interpolated_mask(surface).any() else ""),
         "marks": [vars(mark) for mark in surface.marks] or [{"label": "", "x": 0.0, "y": 0.0}],
         "trajectory": None if surface.trajectory is None else surface.trajectory.tolist(),
         "checkpoint": surface.provenance.checkpoint,

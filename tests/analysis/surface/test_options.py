@@ -112,7 +112,7 @@ def test_the_command_line_asks_for_what_the_function_does_by_itself():
 FLAGS = (
     "--plane pca --points 3 4 --span 0.5 --seed 1 --seeds 2 --normalisation layer --biases --as-drawn "
     "--directions d.pt --test --weight-decay 0.1 --man 0.2 --batchnorm frozen --lambda-max --bf16 --tolerance 0.3 "
-    "--exact --workers 2"
+    "--checks 7 --exact --workers 2"
 )
 
 

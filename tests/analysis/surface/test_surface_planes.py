@@ -201,13 +201,34 @@ def test_interpolated_values_are_told_and_near_the_true_ones(three, tmp_path, ca
     assert 36 < measured < 41**2 / 3
     assert rough.measured.all()
     assert rough.computed[rough.centre], "the checkpoint's own loss is measured"
-    assert 0 < rough.promised_error <= 0.02
+    assert 0 < rough.estimated_error <= 0.02
+    assert "points, estimated errors: loss " in printed.out
+    assert "interpolation: checked at 20 random points: largest error of the loss " in printed.out
+    assert " at most" not in printed.out
+    assert rough.notes["checks"]["largest"] <= rough.estimated_error == rough.promised_error
+    assert rough.to_dict()["estimated_error"] == rough.estimated_error
+    assert rough.notes["checks"]["off"]["train_acc"] <= rough.accuracy_spread
     assert command(*arguments, "--exact", "--quiet") == 0
     exact = Surface.load(tmp_path / "s.h5")
     assert exact.computed.all()
-    assert exact.promised_error is None
+    assert exact.estimated_error is None
+    assert "checks" not in exact.notes
     np.testing.assert_array_equal(exact.loss[rough.computed], rough.loss[rough.computed])
-    assert np.abs(rough.loss / exact.loss - 1).max() <= rough.promised_error
+    assert np.abs(rough.loss / exact.loss - 1).max() <= rough.estimated_error
+
+
+def test_more_checks_go_on_and_fewer_only_read(three, tmp_path, evaluations):
+    options = {"samples": 60, "points": 31, "span": 0.5, "tolerance": 0.05, "store": tmp_path / "s.h5"}
+    first = measure_surface(three[0], **options, checks=5)
+    count = len(evaluations)
+    assert first.notes["checks"]["points"] == 5
+    for fewer in ({}, {"checks": 4}):
+        again = measure_surface(three[0], **options, **fewer)
+        assert len(evaluations) == count
+        assert again.notes["checks"]["points"] == 5
+    more = measure_surface(three[0], **options, checks=30)
+    assert more.notes["checks"]["points"] == 30
+    assert count < len(evaluations) <= count + 30
 
 
 def test_a_tighter_tolerance_goes_on_and_a_looser_one_only_reads(three, tmp_path, evaluations):
@@ -218,7 +239,7 @@ def test_a_tighter_tolerance_goes_on_and_a_looser_one_only_reads(three, tmp_path
     measure_surface(three[0], **options, tolerance=0.1)
     assert len(evaluations) == count
     tighter = measure_surface(three[0], **options, tolerance=5e-4)
-    assert tighter.promised_error <= 5e-4
+    assert tighter.estimated_error <= 5e-4
     assert len(evaluations) == tighter.computed.sum() > count
 
 
@@ -340,6 +361,7 @@ def test_json_has_the_test_data_the_mask_and_the_errors(three, tmp_path):
         (["A", "--plane", "pca"], "lies beside no rounds/*.pt"),
         (["A", "B", "C", "--plane", "three", "--directions", "d.pt"], "leave out the file of directions"),
         (["A", "--tolerance", "0"], "the tolerance is 0.0"),
+        (["A", "--checks", "0"], "the number of checks is 0"),
         (["A", "--test", "--split", "test"], "the test data are measured already"),
         (["A", "--weight-decay", "-1"], "the weight decay is -1.0"),
         (["A", "--man", "-1"], "MAN's ζ is -1.0"),

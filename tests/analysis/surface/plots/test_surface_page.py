@@ -37,10 +37,10 @@ def test_page_holds_every_value_to_the_last_bit():
 def test_page_tells_which_values_are_measured():
     computed = np.zeros((5, 7), bool)
     computed[::2, ::2] = True
-    text = page([made(computed=computed, promised_error=0.005)])
+    text = page([made(computed=computed, estimated_error=0.005)])
     assert data_of(text)["surfaces"][0]["measured"] == computed.astype(int).tolist()
     assert "; small dots on the map: measured" in text
-    assert "12 of them measured, the others interpolated (promised error of the loss 0.5 %)" in text
+    assert "12 of them measured, the others interpolated (estimated errors: loss 0.5 %)" in text
 
 
 def test_page_holds_the_test_data_too():

@@ -93,16 +93,19 @@ def test_several_share_axes_scale_and_one_colour_bar():
 def test_interpolated_points_are_told_and_measured_ones_dotted():
     computed = np.zeros((5, 7), bool)
     computed[::2, ::3] = True
-    surface = made(computed=computed, promised_error=0.005)
+    surface = made(computed=computed, estimated_error=0.005)
     figure = plot_surface(surface)
     caption = figure.get_supxlabel().replace("\n", " ")
-    assert "7 × 5 points, 9 of them measured, the others interpolated (promised error of the loss 0.5 %)" in caption
+    assert "7 × 5 points, 9 of them measured, the others interpolated (estimated errors: loss 0.5 %)" in caption
     assert "small dots: measured" in caption
-    assert "accuracy was off" not in caption
-    noted = replace(surface, notes={"spread": {"train_acc": 1.25, "test_acc": 3.5}})
+    spread, checks = {"train_acc": 1.25, "test_acc": 3.5}, {"points": 20, "largest": 0.003, "within": 0.002}
+    noted = replace(surface, notes={"spread": spread, "checks": checks})
+    checked = "; checked at 20 random points: largest error of the loss 0.3 %, 95 % of them within 0.2 %)"
     for found, points in ((noted, "1.2"), (with_test(noted, surface.loss), "3.5")):
         caption = plot_surface(found).get_supxlabel().replace("\n", " ")
-        assert f"accuracy was off by up to {points} points at the checks)" in caption
+        assert f"(estimated errors: loss 0.5 %, accuracy {points} points{checked}" in caption
+    older = replace(surface, notes={"spread": spread})  # the largest deviation that was seen, not an estimate
+    assert "accuracy 3.8 points)" in plot_surface(older).get_supxlabel().replace("\n", " ")
     dots = next(drawn for drawn in figure.axes[0].lines if drawn.get_marker() == "." and len(drawn.get_xdata()) == 9)
     assert set(zip(dots.get_xdata(), dots.get_ydata(), strict=True)) == {(x, y) for y in Y[::2] for x in X[::3]}
     for other in (plot_reliefs([surface]), plot_superimposed([surface, surface], ["a", "b"])):
