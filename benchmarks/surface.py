@@ -244,7 +244,7 @@ def main(settings: Settings) -> None:
     figures["adaptive"] = {
         "seconds": adaptive.seconds,
         "points": int(adaptive.computed.sum()),
-        "promised error": adaptive.promised_error or 0.0,
+        "estimated error": adaptive.estimated_error or 0.0,
     }
     if settings.exact:
         figures["adaptive"]["true error"] = float(np.abs(adaptive.loss / exact.loss - 1).max())
