@@ -257,8 +257,8 @@ class HessianReport:
             (f"|λ| ≤ {delta}", shares.within),
             (f"λ > {delta}", shares.above),
         ):
-            interval = f"{share.low:.2%} to {share.high:.2%} with the quadrature's error (95 %)"
-            rows.append((name, f"{share.value:.2%}", f"± {share.stderr:.2%} (standard error), {interval}"))
+            interval = f"{share.low:.2%} to {share.high:.2%} (95 %, with the quadrature's error)"
+            rows.append((name, f"{share.value:.2%}", f"{interval}; of the probes alone ± {share.stderr:.2%}"))
         return [*rows, ("effective rank", f"{rank.value:.4g}", f"± {rank.stderr:.2g} {origin}, (Σλ)²/Σλ²")]
 
     @property
