@@ -13,7 +13,7 @@ from matplotlib.figure import Figure, SubFigure
 from matplotlib.ticker import LogFormatter, MaxNLocator, PercentFormatter
 
 from analysis import HessianReport, Surface
-from analysis.hessian.plots.spectrum import draw_densities, draw_eigenvalues
+from analysis.hessian.plots.spectrum import density_caption, draw_densities, draw_eigenvalues
 from analysis.source import Source
 from analysis.style import COLOURS, DASHES, MARKERS
 from analysis.surface.plots.panels import draw_colour_bar, draw_panel
@@ -142,8 +142,7 @@ class Comparison:
         report = first.report
         return (
             f"spectra and surfaces over {report.samples:,} {surface.split_word} samples; error bars: residuals; "
-            "density: kernel width 1 % of each spectrum's range, band of two standard errors; "
-            f"{surface.recipe}; white dots: the models"
+            f"{density_caption([s.report for s in self.subjects])}\n{surface.recipe}; white dots: the models"
         )
 
 

@@ -61,7 +61,7 @@ class Command:
         self._check_clients()
         if self.effort.graph_memory is not None:
             memory_size(self.effort.graph_memory)
-        if (output.eigenvalue_axis, output.density_axis) != ("linear", "log") and not spectrum.density:
+        if (output.eigenvalue_axis, output.density_axis) != ("auto", "log") and not spectrum.density:
             raise FedscapeError("--eigenvalue-axis and --density-axis are of the density's picture: give --density too")
         if spectrum.man and spectrum.kind != "hessian":
             raise FedscapeError(

@@ -164,8 +164,9 @@ class Output:
     """write the comparison table there, a row a checkpoint"""
     out: Annotated[Path | None, option("DIR", "none")] = None
     """write hessian.png, hessian.json and hessian.npz there, layers.png of --layers and clients.png of --per-client"""
-    eigenvalue_axis: EigenvalueAxis = "linear"
-    """of the density's picture; symlog: logarithmic on both sides of 0, linear where the quadrature tells none apart"""
+    eigenvalue_axis: EigenvalueAxis = "auto"
+    """of the density's picture; symlog: logarithmic on both sides of 0, linear where the quadrature tells none apart;
+    auto: linear, and symlog for several spectra whose ranges differ tenfold"""
     density_axis: DensityAxis = "log"
     """of the density's picture: log or linear"""
     quiet: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False

@@ -22,7 +22,7 @@ from landscape.terminal.table import Table
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-EigenvalueAxis = Literal["linear", "symlog"]
+EigenvalueAxis = Literal["auto", "linear", "symlog"]
 DensityAxis = Literal["log", "linear"]
 Matrix = Literal["hessian", "ggn", "fisher", "mc-fisher"]
 
@@ -257,8 +257,8 @@ class HessianReport:
             (f"|λ| ≤ {delta}", shares.within),
             (f"λ > {delta}", shares.above),
         ):
-            interval = f"{share.low:.2%} to {share.high:.2%} with the quadrature's error (95 %)"
-            rows.append((name, f"{share.value:.2%}", f"± {share.stderr:.2%} (standard error), {interval}"))
+            interval = f"{share.low:.2%} to {share.high:.2%} (95 %, with the quadrature's error)"
+            rows.append((name, f"{share.value:.2%}", f"{interval}; of the probes alone ± {share.stderr:.2%}"))
         return [*rows, ("effective rank", f"{rank.value:.4g}", f"± {rank.stderr:.2g} {origin}, (Σλ)²/Σλ²")]
 
     @property
@@ -284,15 +284,16 @@ class HessianReport:
     def plot(
         self,
         path: str | Path | None = None,
-        eigenvalue_axis: EigenvalueAxis = "linear",
+        eigenvalue_axis: EigenvalueAxis = "auto",
         density_axis: DensityAxis = "log",
     ) -> Figure:
         """Eigenvalues and, where it was measured, the density; written to ``path`` where one is given.
 
         Args:
             path: the picture's file.
-            eigenvalue_axis: of the density: ``linear``, or ``symlog``: logarithmic on both sides of 0 and linear where
-                the quadrature does not resolve eigenvalues (:class:`analysis.hessian.spectrum.density.SymLog`).
+            eigenvalue_axis: of the density: ``linear`` (as ``auto`` is here), or ``symlog``: logarithmic on both sides
+                of 0 and linear where the quadrature does not resolve eigenvalues
+                (:class:`analysis.hessian.spectrum.density.SymLog`).
             density_axis: ``log`` or ``linear``.
 
         Raises:

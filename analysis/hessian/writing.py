@@ -65,7 +65,7 @@ def write_arrays(path: Path, reports: Sequence[HessianReport]) -> None:
 def save_spectra(
     path: Path,
     reports: Sequence[HessianReport],
-    eigenvalue_axis: EigenvalueAxis = "linear",
+    eigenvalue_axis: EigenvalueAxis = "auto",
     density_axis: DensityAxis = "log",
 ) -> None:
     """Draw the spectra on common axes.

@@ -15,6 +15,9 @@ from analysis.hessian.spectrum.density import Density, SymLog
 from analysis.style import COLOURS, DASHES, MARKERS
 from landscape import FedscapeError
 
+_TENFOLD = 10
+"""Spectra whose ranges differ by more than this factor are drawn on a logarithmic axis unless another is asked for."""
+
 
 def draw_eigenvalues(ax: Axes, reports: Sequence[HessianReport], labels: Sequence[str]) -> None:
     """Eigenvalue by rank, with residuals as error bars."""
@@ -43,27 +46,31 @@ def draw_densities(
     ax: Axes,
     reports: Sequence[HessianReport],
     labels: Sequence[str],
-    eigenvalue_axis: EigenvalueAxis = "linear",
+    eigenvalue_axis: EigenvalueAxis = "auto",
     density_axis: DensityAxis = "log",
 ) -> None:
     """Spectral densities per unit of the eigenvalue axis as it is drawn, with a band of two standard errors.
 
+    All have one kernel (:func:`density_caption` names it): with one of its own range for each, peaks at 0 would be the
+    higher, the narrower the range is.
+
     Raises:
         FedscapeError: an axis of another kind.
     """
-    if eigenvalue_axis not in ("linear", "symlog"):
+    if eigenvalue_axis not in ("auto", "linear", "symlog"):
         raise FedscapeError(
-            f"unknown eigenvalue axis '{eigenvalue_axis}': give linear or symlog (a plain logarithm has no room for "
-            "the eigenvalues below 0)"
+            f"unknown eigenvalue axis '{eigenvalue_axis}': give linear or symlog, or auto (a plain logarithm "
+            "has no room for the eigenvalues below 0)"
         )
     if density_axis not in ("linear", "log"):
         raise FedscapeError(f"unknown density axis '{density_axis}': give linear or log")
     densities = [_density_of(report) for report in reports]
-    axis = SymLog(max(density.resolved() for density in densities)) if eigenvalue_axis == "symlog" else None
+    logarithmic, width = _is_symlog(densities, eigenvalue_axis), max(density.width for density in densities)
+    axis = SymLog(max(density.resolved() for density in densities)) if logarithmic else None
     floor, top = np.inf, 0.0
     ends: list[float] = []
     for i, (report, density, label) in enumerate(zip(reports, densities, labels, strict=True)):
-        curve = density.on(axis)
+        curve = density.on(axis, width=width)
         # The peak of the kernel of one eigenvalue out of d: lower values are tails of kernels.
         one = 1 / (report.parameters * curve.width * np.sqrt(2 * np.pi))
         floor, top = min(floor, 0.1 * one), max(top, float((curve.values + 2 * curve.stderr).max()))
@@ -83,6 +90,22 @@ def draw_densities(
     ax.grid(alpha=0.3)
     if len(reports) > 1:
         ax.legend(fontsize="small")
+
+
+def density_caption(reports: Sequence[HessianReport], eigenvalue_axis: EigenvalueAxis = "auto") -> str:
+    """What the curves and bands of :func:`draw_densities` are, in a few words."""
+    densities = [_density_of(report) for report in reports]
+    if _is_symlog(densities, eigenvalue_axis):
+        width = "0.1 decades"
+    else:
+        width = f"{max(density.width for density in densities):.2g}, 1 % of the widest range"
+    return f"density: Gaussian kernel, σ {width}; band: two standard errors over the probes (quadrature's not included)"
+
+
+def _is_symlog(densities: Sequence[Density], eigenvalue_axis: EigenvalueAxis) -> bool:
+    """Whether the axis is symmetric logarithmic: ``auto`` is where ranges differ tenfold."""
+    widths = [density.width for density in densities]
+    return eigenvalue_axis == "symlog" or (eigenvalue_axis == "auto" and max(widths) > _TENFOLD * min(widths))
 
 
 def _density_of(report: HessianReport) -> Density:
@@ -113,7 +136,7 @@ def _symlog(ax: Axes, axis: SymLog, low: float, high: float) -> None:
 def plot_spectra(
     reports: Sequence[HessianReport],
     labels: Sequence[str] | None = None,
-    eigenvalue_axis: EigenvalueAxis = "linear",
+    eigenvalue_axis: EigenvalueAxis = "auto",
     density_axis: DensityAxis = "log",
 ) -> Figure:
     """Eigenvalues of all reports on one panel; their densities on a second, with these axes, where all have one."""
@@ -128,8 +151,7 @@ def plot_spectra(
         figure.suptitle(reports[0].title, fontsize=11)
     caption = "error bars: residuals"
     if panels == 2:
-        kernel = "0.1 decades" if eigenvalue_axis == "symlog" else "1 % of the spectrum's range"
-        caption += f"; density: Gaussian kernel, σ {kernel}, band of two standard errors over the probes"
+        caption += f"\n{density_caption(reports, eigenvalue_axis)}"
     figure.supxlabel(caption, fontsize=8, color="0.3")
     return figure
 

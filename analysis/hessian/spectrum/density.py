@@ -52,7 +52,7 @@ class Curve:
     Attributes:
         grid: eigenvalues, [g], equidistant on the axis the curve is for.
         values: the density per unit of that axis, [g]: areas in the picture are shares of the eigenvalues.
-        stderr: its standard error over the probes, [g].
+        stderr: its standard error over the probes, [g], without the quadrature's own error.
         width: σ of the kernel, in units of that axis.
     """
 
@@ -69,7 +69,8 @@ class Density:
     Attributes:
         grid: t, [g], ascending and equidistant.
         values: φ on the grid, [g], per unit of eigenvalue.
-        stderr: standard error of ``values`` over the probes, [g].
+        stderr: standard error of ``values`` over the probes, [g].  That of the quadrature is not in it: of a broad
+            bulk, of which few steps resolve no more than a few hundredths, it is the larger of the two.
         width: σ of the kernel.
         nodes, weights: the quadrature of each probe, [probes, steps]; weights sum to 1 a probe.
         products: products spent (HVPs).
@@ -103,18 +104,24 @@ class Density:
         # For a spectrum of one point or of several equal ones any small number will do.
         return max(2 * float(np.median(spacings)), 1e-6 * largest) or 1.0
 
-    def on(self, axis: SymLog | None = None, points: int = 1000) -> Curve:
+    def on(self, axis: SymLog | None = None, points: int = 1000, width: float | None = None) -> Curve:
         """The density for drawing on an axis, smoothed there: from the quadrature, without a product.
 
         A kernel of one width in λ would draw the bulk on a logarithmic axis as one wide block; here its width is the
         same all along the axis, 0.1 decades.
 
         Args:
-            axis: ``None`` is the linear one, on which this is the density itself.
-            points: grid points on another axis.
+            axis: ``None`` is the linear one, on which this is the density itself, unless another width is asked for.
+            points: grid points where it is smoothed again.
+            width: σ of the kernel on the linear axis, for curves that are to be compared; this density's unless given.
         """
-        if axis is None:
+        if axis is None and width in (None, self.width):
             return Curve(self.grid, self.values, self.stderr, self.width)
+        if axis is None:
+            assert width is not None
+            kept = self.nodes[self.weights > _NO_WEIGHT]
+            grid = np.linspace(kept.min() - 5 * width, kept.max() + 5 * width, points)
+            return Curve(grid, *_averaged(grid, self.nodes, self.weights, width), width)
         kept = axis.forward(self.nodes[self.weights > _NO_WEIGHT])
         grid = np.linspace(kept.min() - 5 * _DECADES, kept.max() + 5 * _DECADES, points)
         places = axis.forward(self.nodes)

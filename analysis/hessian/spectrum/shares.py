@@ -73,11 +73,16 @@ def rounding_floor(nodes: np.ndarray, epsilon: float) -> float:
 
 
 def resolved_delta(nodes: np.ndarray, weights: np.ndarray, epsilon: float) -> float:
-    """The least δ above the rounding at which the quadratures leave no more than 5 % undecided, at −δ and at δ."""
-    delta, largest = rounding_floor(nodes, epsilon), float(np.abs(nodes).max())
-    while delta < largest and max(_undecided(nodes, weights, t).mean() for t in (-delta, delta)) > _UNDECIDED:
-        delta *= _FINER
-    return delta
+    """The least δ above the rounding at which the quadratures leave no more than 5 % undecided, at −δ and at δ.
+
+    It has two digits, so that what is printed is what was measured.
+    """
+    tried, largest = rounding_floor(nodes, epsilon), float(np.abs(nodes).max())
+    while True:
+        delta = float(f"{tried:.1e}")
+        if tried >= largest or max(_undecided(nodes, weights, t).mean() for t in (-delta, delta)) <= _UNDECIDED:
+            return delta
+        tried *= _FINER
 
 
 def shares(nodes: np.ndarray, weights: np.ndarray, d: int, epsilon: float, delta: float | None = None) -> Shares:

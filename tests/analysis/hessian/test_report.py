@@ -1,9 +1,13 @@
 """Reports: ratios, pictures on every axis, files read back."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
+import torch
+from scipy.integrate import trapezoid
 
-from analysis import HessianReport, measure_hessian
+from analysis import Dense, HessianReport, estimate_density, measure_hessian
 from analysis.hessian.plots.spectrum import plot_spectra
 from analysis.hessian.report import comparison_table, read_ratio
 from landscape import FedscapeError
@@ -13,6 +17,13 @@ from tests.analysis.hessian.spectrum.spectra import small_landscape
 @pytest.fixture(scope="module")
 def report() -> HessianReport:
     return measure_hessian(small_landscape(), 6, density=True, trace=False, density_steps=15)
+
+
+def with_zeros(report: HessianReport, largest: float) -> HessianReport:
+    """The report with the density of 90 zeros and 10 eigenvalues up to ``largest``."""
+    values = np.r_[np.zeros(90), np.linspace(0.5, 1, 10) * largest]
+    density = estimate_density(Dense(torch.diag(torch.from_numpy(values))), steps=20)
+    return replace(report, density=density, parameters=100)
 
 
 class TestRatios:
@@ -74,6 +85,28 @@ class TestPictures:
         ax = plot_spectra([report, report], ["one", "two"], "symlog").axes[1]
         first, second = ax.lines
         np.testing.assert_array_equal(first.get_xydata(), second.get_xydata())
+
+    def test_densities_of_different_ranges_have_one_kernel(self, report):
+        """Nine tenths of each spectrum are 0: the peaks there are one height, that of the widest one's kernel."""
+        reports = [with_zeros(report, largest) for largest in (1.0, 8.0)]
+        ax = plot_spectra(reports, ["narrow", "wide"]).axes[1]
+        width = max(one.density.width for one in reports)
+        assert ax.get_xscale() == "linear"
+        for line, one in zip(ax.lines, reports, strict=True):
+            share = one.density.shares(100).within.value
+            assert line.get_ydata().max() == pytest.approx(share / (width * np.sqrt(2 * np.pi)), rel=0.01)
+            x, y = line.get_data()
+            assert trapezoid(y, x) == pytest.approx(1, abs=1e-4)
+        caption = plot_spectra(reports).get_supxlabel()
+        assert f"σ {width:.2g}, 1 % of the widest range" in caption
+        assert "(quadrature's not included)" in caption
+
+    def test_ranges_that_differ_tenfold_are_drawn_on_a_logarithmic_axis_unless_told(self, report):
+        reports = [with_zeros(report, largest) for largest in (1.0, 12.0)]
+        assert plot_spectra(reports).axes[1].get_xscale() == "symlog"
+        assert "σ 0.1 decades" in plot_spectra(reports).get_supxlabel()
+        assert plot_spectra(reports, None, "linear").axes[1].get_xscale() == "linear"
+        assert plot_spectra(reports[1:]).axes[1].get_xscale() == "linear"
 
     @pytest.mark.parametrize(
         ("axes", "reason"),
