@@ -129,21 +129,25 @@ def client_rounds(
 
 def _layers(landscape: Landscape, seed: int) -> Supplement:
     blocks, norms = layer_eigenvalues(landscape, seed=seed), norm_product(landscape)
-    spectral = dict(zip(norms.layers, zip(norms.spectral, norms.frobenius, strict=True), strict=True))
-    rows = []
+    rows: list[tuple[str | float | None, ...]] = []
     for i, name in enumerate(blocks.layers):
-        two = spectral.get(name, (None, None))
-        sizes = (None if value is None else float(value) for value in two)
-        rows.append((name, float(blocks.parameters[i]), float(blocks.values[i, 0]), float(blocks.bounds[i, 0]), *sizes))
-    table = Table(("layer", "parameters", "λ_max", "error bound", "‖W‖", "‖W‖_F"), tuple(rows))
-    title = f"layers (FedSAM's norm product: {norms.value:.4g})"
-    return Supplement("layers", title, table, {**blocks.to_dict(), "norm_product": norms.to_dict()}, blocks)
+        # A recurrent layer has several weight matrices: their norms, in their order.
+        own = [k for k, layer in enumerate(norms.layers) if layer == name]
+        sizes = (" / ".join(f"{of[k]:.4g}" for k in own) or None for of in (norms.spectral, norms.frobenius))
+        doubt = "" if blocks.converged[i, 0] else ", NOT CONVERGED"
+        value, bound = f"{blocks.values[i, 0]:.6g}", f"{blocks.bounds[i, 0]:.1e}{doubt}"
+        rows.append((name or "model", f"{blocks.parameters[i]:,}", value, bound, *sizes))
+    columns = ("layer", "parameters", "λ_max of its block", "error bound", "‖W‖ spectral", "‖W‖ Frobenius")
+    title = f"layers: each one's own block of the Hessian, biases included (FedSAM's norm product: {norms.value:.4g})"
+    numbers = {**blocks.to_dict(), "norm_product": norms.to_dict()}
+    return Supplement("layers", title, Table(columns, tuple(rows)), numbers, blocks)
 
 
 def _activations(landscape: Landscape) -> Supplement:
     found = activation_norms(landscape)
     rows = tuple((name, float(value)) for name, value in found.outputs.items())
-    return Supplement("activations", "activations", Table(("after", "mean a²"), rows), found.to_dict(), found)
+    title = f"activations after the non-linearity that follows each layer (their sum, MAN's L^act: {found.total:.4g})"
+    return Supplement("activations", title, Table(("layer", "mean a²"), rows), found.to_dict(), found)
 
 
 def _sharpness(landscape: Landscape, rho: float, seed: int) -> Supplement:

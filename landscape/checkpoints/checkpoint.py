@@ -207,9 +207,13 @@ class Checkpoint:
                 network.
         """
         if client not in self.clients:
-            none = "none: train with --save-clients" if self.round else "none: it is the initial model"
-            kept = ", ".join(map(str, sorted(self.clients))) or none
-            raise FedscapeError(f"{self._where} holds no local model of client {client} (those it holds: {kept})")
+            kept = ", ".join(map(str, sorted(self.clients))) or "none: train with --save-clients"
+            initial = (
+                "" if self.clients or self.round else "; round 0 is the initial model, which no client has worked on"
+            )
+            raise FedscapeError(
+                f"{self._where} holds no local model of client {client} (those it holds: {kept}){initial}"
+            )
         try:
             local = ParameterSpace.of(self.build_model(model)).unflatten(self.clients[client])
         except FedscapeError as error:

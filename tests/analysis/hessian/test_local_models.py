@@ -188,7 +188,7 @@ def test_clients_over_the_rounds_are_a_line_in_a_band_for_each_algorithm(runs, t
     ("name", "options", "sentence"),
     [
         ("rounds/00003.pt@99", [], "holds no local model of client 99 (those it holds: "),
-        ("rounds/00000.pt@1", [], "holds no local model of client 1 (those it holds: none: it is the initial model)"),
+        ("rounds/00000.pt@1", [], "round 0 is the initial model, which no client has worked on"),
         ("ckpt.pt@0", ["--rounds"], "ckpt.pt@0 is a local model of one round: leave out --rounds"),
         ("ckpt.pt@0", ["--per-client", "--local"], "is one client's local model, and --local takes each client's"),
         ("none.pt@0", [], "there is no file"),

@@ -1,15 +1,20 @@
 """Layers, sharpness, clients and rounds on the Hessian command."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
+import torch
 
 from analysis import measure_hessian
 from analysis.hessian.__main__ import main
 from analysis.hessian.clients import client_eigenvalues
 from analysis.hessian.layers import layer_eigenvalues
+from analysis.hessian.options import Supplements
 from analysis.hessian.sharpness import sam_sharpness
+from analysis.hessian.supplements import measure_supplements
+from analysis.source import Source
 from landscape import Landscape
 from landscape.activations import MAN
 from landscape.terminal.command import run
@@ -40,6 +45,19 @@ def test_layers_are_those_of_the_api(runs, tmp_path, capsys):
     printed = capsys.readouterr().out
     assert "norm product" in printed
     assert "mean a²" in printed
+
+
+def test_the_layers_table_tells_what_has_not_converged_and_the_norms_of_every_weight_matrix(monkeypatch, tmp_path):
+    net = torch.nn.LSTM(2, 2, batch_first=True)
+    there = Landscape(net, (torch.randn(4, 3, 2), torch.randn(4, 3, 2)), lambda out, y: (out[0] - y).square().mean())
+    wrong = replace(layer_eigenvalues(there), converged=np.array([[False]]))
+    monkeypatch.setattr("analysis.hessian.supplements.layer_eigenvalues", lambda *_, **__: wrong)
+    monkeypatch.setattr(Landscape, "from_checkpoint", lambda *_, **__: there)
+    (table, _) = measure_supplements(Supplements(layers=True), tmp_path, Source())
+    (row,) = table.table.rows
+    assert row[3].endswith(", NOT CONVERGED")
+    norms = [torch.linalg.matrix_norm(w, 2).item() for w in (net.weight_ih_l0, net.weight_hh_l0)]
+    assert row[4] == " / ".join(f"{norm:.4g}" for norm in norms)
 
 
 def test_sharpness_is_that_of_the_api(runs, tmp_path):
