@@ -17,6 +17,7 @@ from analysis.hessian.spectrum.blocks import block_of
 from analysis.hessian.spectrum.density import Density, estimate_density
 from analysis.hessian.spectrum.eigen import Eigenpairs, extreme_eigenpairs
 from analysis.hessian.spectrum.operators import Fisher, GaussNewton, Hessian, Operator, Report, Shifted
+from analysis.hessian.spectrum.refinement import refined
 from analysis.hessian.spectrum.trace import Trace, estimate_trace
 from analysis.hessian.spectrum.verify import verify as check
 from analysis.source import Source
@@ -79,6 +80,8 @@ def measure_hessian(
             * ``seed``: of all random vectors.
             * ``max_basis``: Lanczos vectors held at most
               (:func:`analysis.hessian.spectrum.eigen.extreme_eigenpairs`).
+            * ``refine``: end eigenvalues in float32 with one product each in float64 (``True`` unless given;
+              :func:`analysis.hessian.spectrum.refinement.refined`); the trace goes on from the float32 vectors.
             * ``graph_memory``: of the Hessian's products, as in :meth:`landscape.Landscape.hessian`.
             * ``state``: a file to keep the eigenvalue iteration in; after a kill the same call continues there.
             * ``threads``: CPU threads; as many as PyTorch has unless given.
@@ -134,6 +137,8 @@ def _measure(
             check(landscape, effort.seed, effort.graph_memory).require()
     operator = _operator(landscape, spectrum, effort)
     eigen = _eigenpairs(operator, spectrum, effort, whole.digest(), progress)
+    if effort.refine:
+        eigen = refined(operator, eigen, tolerance=effort.tolerance, seed=effort.seed)
     trace = _trace(operator, eigen, effort, progress) if spectrum.trace else None
     density = _density(operator, effort, progress) if spectrum.density else None
     return HessianReport(
@@ -148,7 +153,7 @@ def _measure(
         parameters=landscape.dimension,
         dtype=landscape.precision,
         device=str(landscape.device),
-        hvps=operator.products,
+        hvps=operator.products + (eigen.refinement.products if eigen.refinement else 0),
         seconds=time.perf_counter() - start,
         which=spectrum.which,
         matrix=spectrum.kind,

@@ -119,6 +119,8 @@ class Effort:
     """of all random vectors"""
     max_basis: Annotated[int | None, option("N", "what fits in 256 MB, at least top + 24")] = None
     """at most so many Lanczos vectors in memory; fewer mean more products"""
+    refine: bool = True
+    """end float32 eigenvalues with one float64 product each: true residuals, and bounds that hold"""
     graph_memory: Annotated[GraphMemory, _read_as(str | None, "SIZE", "a quarter of the free memory")] = None
     """of gradients' graphs kept between products (500MB, ...); 0: one micro-batch's at a time, for large models"""
     state: Annotated[str | Path | None, _read_as(Path | None, "FILE", "none")] = None

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from analysis.hessian.spectrum.density import Density
-from analysis.hessian.spectrum.eigen import Eigenpairs
+from analysis.hessian.spectrum.eigen import Eigenpairs, Refinement
 from analysis.hessian.spectrum.shares import Shares
 from analysis.hessian.spectrum.trace import Trace
 from landscape import FedscapeError
@@ -71,6 +71,11 @@ def check_ratios(ratios: Sequence[tuple[int, int]], which: str, k: int) -> None:
 
 def _lists(density: Density) -> dict[str, Any]:
     return {name: value.tolist() if isinstance(value, np.ndarray) else value for name, value in vars(density).items()}
+
+
+def _refinement(numbers: dict[str, Any]) -> Refinement | None:
+    found = numbers.get("refinement")
+    return None if found is None else Refinement(**found)
 
 
 def _arrays(density: dict[str, Any]) -> dict[str, Any]:
@@ -176,6 +181,7 @@ class HessianReport:
             "error_bounds": self.eigen.bounds.tolist(),
             "converged": self.eigen.converged.tolist(),
             "eigen_hvps": self.eigen.products,
+            "refinement": None if self.eigen.refinement is None else asdict(self.eigen.refinement),
             "ratio_1_5": self.ratio_1_5,
             "ratio_1_5_error": self.ratio_error(1, 5),
             "ratios": {f"{i}/{j}": self.ratio(i, j) for i, j in self.ratios},
@@ -212,7 +218,9 @@ class HessianReport:
         )
         trace, density = numbers["trace"], numbers["density"]
         return cls(
-            eigen=Eigenpairs(values, residuals, bounds, converged, numbers["eigen_hvps"]),
+            eigen=Eigenpairs(
+                values, residuals, bounds, converged, numbers["eigen_hvps"], refinement=_refinement(numbers)
+            ),
             trace=None if trace is None else Trace(**trace),
             density=None if density is None else Density(**_arrays(density)),
             title=numbers["title"],
@@ -223,8 +231,13 @@ class HessianReport:
 
     def rows(self) -> list[tuple[str, str, str]]:
         """The table: quantity, value, uncertainty."""
+        noise = self.eigen.refinement.noise if self.eigen.refinement else 0.0
+
+        def lost(value: float) -> str:
+            return f", below the noise of float32 products ({noise:.1e})" if abs(value) < noise else ""
+
         rows = [
-            (label, f"{value:.6g}", f"residual {residual:.1e}" + ("" if converged else ", NOT CONVERGED"))
+            (label, f"{value:.6g}", f"residual {residual:.1e}" + ("" if converged else ", NOT CONVERGED") + lost(value))
             for label, value, residual, converged in zip(
                 self.labels(), self.eigen.values, self.eigen.residuals, self.eigen.converged, strict=True
             )
@@ -264,8 +277,10 @@ class HessianReport:
     @property
     def cost(self) -> str:
         """Products and time spent, in a line."""
+        spent = self.eigen.refinement
+        precise = f" ({spent.products} of them in float64)" if spent else ""
         return (
-            f"{self.hvps:,} {_PRODUCTS[self.matrix]} products of {self.parameters:,} parameters "
+            f"{self.hvps:,} {_PRODUCTS[self.matrix]} products of {self.parameters:,} parameters{precise} "
             f"in {self.seconds:.1f} s ({self.device}, {self.dtype})"
         )
 

@@ -22,6 +22,20 @@ _PARTS = ("process", "restarts", "history", "search")
 
 
 @dataclass(frozen=True)
+class Refinement:
+    """What a product in float64 cost, and what it said of those in float32.
+
+    Attributes:
+        products: in float64, one for each eigenvalue.
+        noise: ‖(A₃₂ − A₆₄)u‖ for a random unit vector u in the span of the eigenvectors, where A₃₂ is the matrix as
+            float32 multiplies with it.  A value below it is not told from 0 by float32.
+    """
+
+    products: int
+    noise: float
+
+
+@dataclass(frozen=True)
 class Eigenpairs:
     """Extreme eigenvalues, in the order asked for (the largest: descending).
 
@@ -37,6 +51,8 @@ class Eigenpairs:
         vectors: unit eigenvectors as rows, [k, d]: the first rows of ``krylov.basis``, with no memory of their own.
         krylov: the process they came from; its basis serves the trace too.
         restarts: how often the basis was shrunk to stay within ``max_basis``.
+        refinement: the cost and the noise of :func:`analysis.hessian.spectrum.refinement.refined`, if it was done: then
+            values, residuals and bounds are float64's.
 
     A report that was read from a file has neither ``vectors`` nor ``krylov``.
     """
@@ -49,6 +65,7 @@ class Eigenpairs:
     vectors: Tensor | None = None
     krylov: Lanczos | None = None
     restarts: int = 0
+    refinement: Refinement | None = None
 
     def ratio(self, i: int, j: int) -> float | None:
         """λ_i/λ_j, counted from 1; ``None`` where fewer eigenvalues were asked for."""

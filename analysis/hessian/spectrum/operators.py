@@ -55,10 +55,26 @@ class Multiplying:
 class _OnLandscape(Multiplying):
     """A matrix of a landscape at one point; ``multiply`` maps stacked vectors [k, d] to their products."""
 
-    def __init__(self, landscape: Landscape, multiply: Callable[[Tensor], Tensor]) -> None:
+    def __init__(
+        self,
+        landscape: Landscape,
+        multiply: Callable[[Tensor], Tensor],
+        precise: Callable[[Landscape, Tensor], Callable[[Tensor], Tensor]],
+        w: Tensor | None,
+    ) -> None:
         self.landscape = landscape
         self.products = 0
         self._multiply = multiply
+        self._precise, self._w = precise, w
+
+    def in_float64(self) -> Operator | None:
+        """The same matrix at the same point in float64, without graphs kept; ``None`` if it is not one in float32."""
+        if self.landscape.precision != "float32":
+            return None
+        other = self.landscape.to("float64")
+        w = self.landscape.weights if self._w is None else self._w
+        multiply = self._precise(other, w.to(other.weights))
+        return _OnLandscape(other, multiply, self._precise, w)
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -97,14 +113,15 @@ class Hessian(_OnLandscape):
     """
 
     def __init__(self, landscape: Landscape, w: Tensor | None = None, *, graph_memory: int | str | None = None) -> None:
-        super().__init__(landscape, landscape.hessian(w, graph_memory=graph_memory))
+        products = landscape.hessian(w, graph_memory=graph_memory)
+        super().__init__(landscape, products, lambda other, point: other.hessian(point, graph_memory=0), w)
 
 
 class GaussNewton(_OnLandscape):
     """The generalised Gauss-Newton matrix (1/n) Σ J_iᵀ ∇²ℓ_i J_i: positive semi-definite for convex losses."""
 
     def __init__(self, landscape: Landscape, w: Tensor | None = None) -> None:
-        super().__init__(landscape, landscape.gauss_newton(w))
+        super().__init__(landscape, landscape.gauss_newton(w), lambda other, point: other.gauss_newton(point), w)
 
 
 class Fisher(_OnLandscape):
@@ -119,7 +136,8 @@ class Fisher(_OnLandscape):
         kind: Literal["empirical", "mc"] = "empirical",
         seed: int = 0,
     ) -> None:
-        super().__init__(landscape, landscape.gauss_newton(w, kind, seed=seed))
+        products = landscape.gauss_newton(w, kind, seed=seed)
+        super().__init__(landscape, products, lambda other, point: other.gauss_newton(point, kind, seed=seed), w)
 
 
 class Shifted(Multiplying):
@@ -148,6 +166,14 @@ class Shifted(Multiplying):
         """A V + c V."""
         self.products += vectors.shape[1]
         return self.operator.matmat(vectors) + self.shift * vectors
+
+
+def in_float64(operator: Operator) -> Operator | None:
+    """The same matrix in float64, where the operator is of a landscape in float32; else ``None``."""
+    if isinstance(operator, Shifted):
+        inner = in_float64(operator.operator)
+        return None if inner is None else Shifted(inner, operator.shift)
+    return operator.in_float64() if isinstance(operator, _OnLandscape) else None
 
 
 def to_scipy(operator: Operator) -> LinearOperator:

@@ -207,7 +207,7 @@ def test_graphs_are_kept_within_the_memory_given(checkpoint, given, kept, monkey
     kind = landscape.autograd.products.HessianProducts
     begin = kind.__init__
     monkeypatch.setattr(kind, "__init__", lambda self, *a: (products.append(self), begin(self, *a))[1])
-    line = [str(checkpoint), "--samples", "40", "--top", "1", "--quiet", "--verify", *given]
+    line = [str(checkpoint), "--samples", "40", "--top", "1", "--quiet", "--verify", "--no-refine", *given]
     assert run(lambda: main(line)) == 0
     assert len(products) == 2
     assert [p.graphs_kept > 0 for p in products] == [kept, kept]

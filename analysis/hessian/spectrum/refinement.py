@@ -1,0 +1,106 @@
+"""Eigenvalues of a float32 matrix, refined and judged by one product in float64."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import torch
+from scipy.linalg import eigh
+from torch import Tensor
+
+from analysis.hessian.spectrum.eigen import Eigenpairs, Refinement
+from analysis.hessian.spectrum.lanczos import Ritz
+from analysis.hessian.spectrum.operators import Operator, in_float64
+from analysis.hessian.spectrum.stopping import error_bounds
+from landscape.compute.randomness import torch_generator
+
+_ROUNDINGS = 100
+"""Rounding of float64 products and sums, in units of its roundoff of the largest value."""
+_BYTES = 2**28
+"""Vectors multiplied at a time take so much memory; at least five are."""
+_PIECE = 2**16
+"""Coordinates summed in float64 at a time: this takes little memory."""
+
+
+def refined(operator: Operator, eigen: Eigenpairs, *, tolerance: float = 1e-3, seed: int = 0) -> Eigenpairs:
+    """Eigenvalues with float64's values, residuals and bounds, of eigenvectors that float32 found.
+
+    A Lanczos process in float32 knows the residuals of exact arithmetic; its products have errors of their own, which
+    are often larger.  One block product A₆₄V in float64 with all Ritz vectors V gives the Rayleigh-Ritz values (the
+    eigenvalues of A₆₄ on the span of V) and the true residuals ‖A₆₄y − θy‖, from which the bounds follow as in
+    :func:`analysis.hessian.spectrum.stopping.error_bounds`; one more product in float32 gives the noise.
+
+    The vectors and the Krylov space stay as they were, in float32.
+
+    Args:
+        operator: the matrix that the eigenvalues are of.
+        eigen: as :func:`analysis.hessian.spectrum.eigen.extreme_eigenpairs` gave them.
+        tolerance: the relative error wanted; ``converged`` is judged anew.
+        seed: draws u.
+
+    Returns:
+        ``eigen`` itself if the operator is not of a landscape in float32.
+    """
+    precise = in_float64(operator)
+    if precise is None or eigen.vectors is None or eigen.krylov is None:
+        return eigen
+    vectors, values = eigen.vectors, eigen.values
+    signs = torch.randint(2, (len(vectors),), generator=torch_generator(seed, "refinement")) * 2.0 - 1
+    mixed = (signs.to(vectors) @ vectors).to(operator.device)
+    noise = operator.matmat(mixed[:, None])[:, 0].double()  # less the same product in float64, below
+    differences = torch.empty_like(vectors)  # A₆₄v − λv: small, so that float32 holds it well
+    step = max(5, _BYTES // (8 * operator.shape[0]))
+    for first in range(0, len(vectors), step):
+        rows = vectors[first : first + step].to(operator.device, torch.float64)
+        products = precise.matmat(rows.T).T
+        noise -= signs[first : first + step].to(products) @ products
+        here = torch.from_numpy(values[first : first + step]).to(rows)
+        differences[first : first + step] = products - here[:, None] * rows
+    theta, residuals = _rayleigh_ritz(vectors, differences, values)
+    place = np.argsort(np.argsort(values, kind="stable"))  # in the order asked for
+    theta, residuals = theta[place], residuals[place]
+    rounding = _ROUNDINGS * torch.finfo(torch.float64).eps * np.abs(theta).max()
+    residuals = np.maximum(residuals, rounding)
+    bounds = np.maximum(_bounds(eigen, theta, residuals), rounding)
+    floor = float(noise.norm() / mixed.double().norm())
+    converged = eigen.converged & (bounds <= np.maximum(tolerance * np.abs(theta), floor))
+    spent = Refinement(len(vectors), floor)
+    return replace(eigen, values=theta, residuals=residuals, bounds=bounds, converged=converged, refinement=spent)
+
+
+def _rayleigh_ritz(vectors: Tensor, differences: Tensor, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Eigenvalues, ascending, of A on the span of V, and residuals, from A V − V Λ in ``differences``."""
+    count = len(vectors)
+    gram, coupled = (torch.zeros(count, count, dtype=torch.float64, device=vectors.device) for _ in range(2))
+    pieces = [slice(at, at + _PIECE) for at in range(0, vectors.shape[1], _PIECE)]
+    for piece in pieces:
+        rows = vectors[:, piece].double()
+        gram += rows @ rows.T
+        coupled += rows @ differences[:, piece].double().T
+    overlaps = gram.cpu().numpy()
+    projected = coupled.cpu().numpy() + overlaps * values
+    theta, turn = eigh((projected + projected.T) / 2, overlaps)
+    # A y − θ y = Σ_j s_j ((A v_j − λ_j v_j) + (λ_j − θ) v_j)
+    there = torch.from_numpy(turn.T.copy()).to(gram)
+    shift = torch.from_numpy(turn.T * (values[None] - theta[:, None])).to(gram)
+    squares = torch.zeros(count, dtype=torch.float64, device=vectors.device)
+    for piece in pieces:
+        rest = there @ differences[:, piece].double() + shift @ vectors[:, piece].double()
+        squares += rest.square().sum(1)
+    return theta, squares.sqrt().cpu().numpy()
+
+
+def _bounds(eigen: Eigenpairs, theta: np.ndarray, residuals: np.ndarray) -> np.ndarray:
+    """Error bounds of the refined values among the other Ritz values; no less than the iteration's own."""
+    assert eigen.krylov is not None
+    ritz = eigen.krylov.ritz()
+    chosen = np.array([np.abs(ritz.values - value).argmin() for value in eigen.values])
+    if len(set(chosen)) < len(chosen):  # multiple values: nothing is known of gaps
+        return np.maximum(eigen.bounds, residuals)
+    values, errors = ritz.values.copy(), ritz.residuals.copy()
+    values[chosen], errors[chosen] = theta, residuals
+    order = np.argsort(values, kind="stable")
+    widened = np.empty_like(values)
+    widened[order] = error_bounds(Ritz(values[order], errors[order], ritz.weights, ritz.coordinates))
+    return np.maximum(eigen.bounds, widened[chosen])

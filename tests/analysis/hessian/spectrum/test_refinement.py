@@ -1,0 +1,158 @@
+"""Eigenvalues of float32 networks, ended with a float64 product: the bounds hold against float64's own eigenvalues."""
+
+import numpy as np
+import pytest
+import torch
+from scipy.sparse.linalg import eigsh
+from torch import nn
+
+from analysis import Dense, Hessian, measure_hessian
+from analysis.hessian.report import HessianReport
+from analysis.hessian.spectrum.eigen import extreme_eigenpairs
+from analysis.hessian.spectrum.operators import GaussNewton, Shifted, to_scipy
+from analysis.hessian.spectrum.refinement import refined
+from landscape import Landscape
+from landscape.datasets import load_dataset
+from landscape.models import MODELS
+
+
+class Residual(nn.Module):
+    """x + convolutions with GroupNorm."""
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.first, self.second = (nn.Conv2d(channels, channels, 3, padding=1) for _ in range(2))
+        self.norm, self.last = nn.GroupNorm(2, channels), nn.GroupNorm(2, channels)
+
+    def forward(self, x):
+        return torch.relu(x + self.last(self.second(torch.relu(self.norm(self.first(x))))))
+
+
+def small(name: str) -> nn.Module:
+    """A net of 200 to 700 parameters on 8 x 8 images."""
+    head = nn.Flatten(), nn.Linear(64, 10)
+    return {
+        "mlp": lambda: nn.Sequential(nn.Flatten(), nn.Linear(64, 8), nn.ReLU(), nn.Linear(8, 10)),
+        "cnn": lambda: nn.Sequential(nn.Conv2d(1, 4, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2), *head),
+        "groupnorm": lambda: nn.Sequential(
+            nn.Conv2d(1, 4, 3, stride=2, padding=1), nn.GroupNorm(2, 4), nn.ReLU(), *head
+        ),
+        "resnet": lambda: nn.Sequential(
+            nn.Conv2d(1, 4, 3, stride=4, padding=1), Residual(4), nn.Flatten(), nn.Linear(16, 10)
+        ),
+    }[name]()
+
+
+def trained(net: nn.Module, samples: int = 150, steps: int = 60) -> Landscape:
+    """The net after some steps, in float32."""
+    x, y = load_dataset("digits").train.batch(slice(0, samples), torch.float32)
+    adam = torch.optim.Adam(net.parameters(), lr=5e-3)
+    for _ in range(steps):
+        adam.zero_grad()
+        nn.functional.cross_entropy(net(x), y).backward()
+        adam.step()
+    return Landscape(net, (x, y), device="cpu")
+
+
+def true_values(operator, k: int) -> np.ndarray:
+    """The k largest eigenvalues by a dense decomposition in float64."""
+    matrix = operator.matmat(torch.eye(operator.shape[0], dtype=torch.float64))
+    return torch.linalg.eigvalsh((matrix + matrix.T) / 2).numpy()[::-1][:k]
+
+
+class TestBoundsHold:
+    """True error over printed bound is at most 1."""
+
+    @pytest.mark.parametrize("tolerance", [1e-3, pytest.param(1e-6, marks=pytest.mark.slow)])
+    @pytest.mark.parametrize("name", ["mlp", "cnn", "groupnorm", "resnet"])
+    def test_small_nets(self, name, tolerance):
+        torch.manual_seed(2)
+        here = trained(small(name))
+        operator = Hessian(here)
+        eigen = refined(operator, extreme_eigenpairs(operator, 6, tolerance=tolerance), tolerance=tolerance)
+        error = np.abs(eigen.values - true_values(Hessian(here.to("float64")), 6))
+        assert (error <= eigen.bounds).all()
+        assert (error <= eigen.residuals).all()
+
+    @pytest.mark.slow
+    @pytest.mark.parametrize("seed", range(4))
+    @pytest.mark.parametrize("name", ["digits_mlp", "digits_cnn"])
+    def test_whole_nets(self, name, seed):
+        torch.manual_seed(seed)
+        here = trained(MODELS.get(name)((1, 8, 8), 10), 600, 100)
+        eigen = measure_hessian(here, 8, trace=False).eigen
+        matrix = to_scipy(Hessian(here.to("float64")))
+        true = eigsh(matrix, 8, which="LA", tol=1e-11, return_eigenvectors=False)[::-1]
+        assert (np.abs(eigen.values - true) <= eigen.bounds).all()
+
+
+class TestRefined:
+    """What it says, costs and leaves alone."""
+
+    @pytest.fixture
+    def here(self):
+        torch.manual_seed(3)
+        return trained(small("mlp"))
+
+    def test_residuals_are_those_of_the_float64_products(self, here):
+        operator, double = Hessian(here), Hessian(here.to("float64"))
+        before = extreme_eigenpairs(operator, 5)
+        kept = before.vectors.clone()
+        after = refined(operator, before)
+        vectors = after.vectors.double()
+        true = (double.matmat(vectors.T).T - torch.from_numpy(after.values)[:, None] * vectors).norm(dim=1).numpy()
+        # The Rayleigh-Ritz vectors are the Ritz vectors but for rounding.
+        assert after.residuals == pytest.approx(true, rel=0.05, abs=1e-6 * after.values[0])
+        assert torch.equal(after.vectors, kept)
+        assert after.krylov is before.krylov
+
+    def test_noise_is_that_of_float32(self, here):
+        operator, double = Hessian(here), Hessian(here.to("float64"))
+        after = refined(operator, extreme_eigenpairs(operator, 5))
+        unit = after.vectors.double()
+        apart = operator.matmat(after.vectors.T).double() - double.matmat(unit.T)
+        typical = float(apart.square().sum(0).mean().sqrt())
+        assert typical / 4 < after.refinement.noise < 4 * typical
+
+    @pytest.mark.parametrize("which", ["largest", "smallest", "magnitude", "both"])
+    def test_order(self, here, which):
+        operator = Hessian(here)
+        before = extreme_eigenpairs(operator, 3, which=which)
+        after = refined(operator, before)
+        assert after.values == pytest.approx(before.values, rel=1e-4, abs=1e-6)
+        assert after.refinement.products == len(after.values)
+
+    def test_shifted_and_gauss_newton(self, here):
+        operator = Shifted(GaussNewton(here), 0.25)
+        found = refined(operator, extreme_eigenpairs(operator, 2))
+        true = true_values(GaussNewton(here.to("float64")), 2) + 0.25
+        assert (np.abs(found.values - true) <= found.bounds).all()
+
+    def test_left_alone(self, here):
+        for operator in (Hessian(here.to("float64")), Dense(torch.diag(torch.arange(20.0)))):
+            eigen = extreme_eigenpairs(operator, 2)
+            assert refined(operator, eigen) is eigen
+
+    def test_at_another_point(self, here):
+        w = here.weights + 0.05 * torch.ones(here.dimension)
+        operator = Hessian(here, w)
+        found = refined(operator, extreme_eigenpairs(operator, 2))
+        true = true_values(Hessian(here.to("float64"), w.double()), 2)
+        assert (np.abs(found.values - true) <= found.bounds).all()
+
+    def test_report(self, here):
+        report, plain = (measure_hessian(here, 2, trace=False, refine=refine) for refine in (True, False))
+        assert plain.eigen.refinement is None
+        assert report.hvps == plain.hvps + 3  # two in float64, and one in float32 for the noise
+        assert "2 of them in float64" in report.cost
+        again = HessianReport.from_dict(report.to_dict())
+        assert again.eigen.refinement == report.eigen.refinement
+        assert HessianReport.from_dict(plain.to_dict()).eigen.refinement is None
+
+    def test_values_below_the_noise_are_said_to_be(self):
+        """Of 24 inputs, 3 vary: the other eigenvalues are 0, and float32 gives them rounding."""
+        torch.manual_seed(4)
+        x = 30 * torch.randn(40, 3) @ torch.randn(3, 24)
+        flat = Landscape(nn.Linear(24, 1, bias=False), (x, torch.zeros(40, 1)), nn.functional.mse_loss, device="cpu")
+        text = str(measure_hessian(flat, 5, trace=False))
+        assert text.count("below the noise of float32 products") == 2
