@@ -136,7 +136,7 @@ def test_killed_at_any_moment_a_run_resumes_to_the_same_parameters(words, rounds
     environment, line = {**os.environ, "OMP_NUM_THREADS": "1"}, command(*words, "--rounds", str(rounds))
     subprocess.run([*line, str(tmp_path / "whole")], check=True, capture_output=True, env=environment)
     killed, kills = tmp_path / "killed", 0
-    for share in (0, 0.15, 0.4, 0.7):
+    for share in (0, 0.2, 0.6):
         process = subprocess.Popen(
             [*line, str(killed)], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, env=environment
         )

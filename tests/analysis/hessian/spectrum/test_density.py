@@ -7,7 +7,7 @@ from matplotlib.scale import SymmetricalLogTransform
 from scipy.integrate import trapezoid
 
 from analysis import Hessian, Lanczos, estimate_density
-from analysis.hessian.spectrum.density import SymLog
+from analysis.hessian.spectrum.density import Density, SymLog
 from landscape import FedscapeError
 from tests.analysis.hessian.spectrum.spectra import SPECTRA, dense_hessian, matrix, small_landscape
 
@@ -46,10 +46,17 @@ def test_quadrature_moments_of_a_probe_are_exact():
         power = operator @ power
 
 
-def test_all_steps_give_the_smoothed_spectrum_itself():
-    """With as many steps as dimensions the nodes are the eigenvalues; averaging probes gives weights 1/d."""
+@pytest.fixture(scope="module")
+def all_steps():
+    """The spectrum, and a density of 400 probes whose nodes are all eigenvalues."""
     operator, exact = matrix("spread")
-    density = estimate_density(operator, probes=400, steps=120, relative_width=0.05)
+    return estimate_density(operator, probes=400, steps=120), exact
+
+
+def test_all_steps_give_the_smoothed_spectrum_itself(all_steps):
+    """With as many steps as dimensions the nodes are the eigenvalues; averaging probes gives weights 1/d."""
+    whole, exact = all_steps
+    density = Density.smoothed(whole.nodes, whole.weights, whole.products, relative_width=0.05)
     kernel = np.exp(-0.5 * ((density.grid[:, None] - exact) / density.width) ** 2)
     truth = kernel.mean(axis=1) / (density.width * np.sqrt(2 * np.pi))
     assert np.abs(density.values - truth).max() < 5 * density.stderr.max()
@@ -95,9 +102,9 @@ class TestOnASymmetricLogarithmicAxis:
         below, above = (np.diff(self.axis.forward(np.array(pair)))[0] for pair in ([0.0199, 0.02], [0.02, 0.0201]))
         assert below == pytest.approx(above, rel=0.01)
 
-    def test_it_integrates_to_one_and_all_steps_give_the_spectrum_smoothed_there(self):
-        operator, exact = matrix("spread")
-        curve = estimate_density(operator, probes=400, steps=120).on(self.axis)
+    def test_it_integrates_to_one_and_all_steps_give_the_spectrum_smoothed_there(self, all_steps):
+        density, exact = all_steps
+        curve = density.on(self.axis)
         places = self.axis.forward(curve.grid)
         assert trapezoid(curve.values, places) == pytest.approx(1, abs=1e-5)
         kernel = np.exp(-0.5 * ((places[:, None] - self.axis.forward(exact)) / curve.width) ** 2)
