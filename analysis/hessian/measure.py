@@ -47,9 +47,9 @@ def measure_hessian(
     """Measure the spectrum of the Hessian at a checkpoint.
 
     Args:
-        subject: a checkpoint's file, a checkpoint, or a ``Landscape`` (then the data, the device and the type are the
-            landscape's own, ``split`` is only what the data are called, and all other options of ``source`` and
-            ``man`` stay out).
+        subject: a checkpoint's file (``FILE@ID``: client ID's local model), a checkpoint, or a ``Landscape`` (then
+            the data, the device and the type are the landscape's own, ``split`` is only what the data are called, and
+            all other options of ``source`` and ``man`` stay out).
         top: how many eigenvalues, 5 unless given.
         spectrum: what is measured: the options from ``which`` to ``block`` in one value, and ``top``.
         source: where: those from ``split`` to ``stream``.
