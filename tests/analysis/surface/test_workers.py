@@ -146,7 +146,9 @@ def test_no_process_outlives_a_parent_that_was_killed(before):
 def test_an_interrupt_from_the_terminal_is_told_once(before):
     """It goes to all processes: those that measure leave it to their parent."""
     script = ORPHANS.replace("with ", "try:\n  with ").replace("    list(", "      list(")
-    script = "import sys; " + before + script + "except KeyboardInterrupt:\n  print('interrupted', file=sys.stderr)\n"
+    # What a shell starts in the background may have been told to ignore interrupts.
+    script = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); import sys; " + before + script
+    script += "except KeyboardInterrupt:\n  print('interrupted', file=sys.stderr)\n"
     command = [sys.executable, "-c", script]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     with subprocess.Popen(command, cwd=REPOSITORY, start_new_session=True, **pipes) as parent:
