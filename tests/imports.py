@@ -1,6 +1,7 @@
 """Who imports whom in the four packages, read from their text: also imports in functions and for type checkers."""
 
 import ast
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,6 +18,13 @@ def sources(*packages: str) -> dict[str, Path]:
 
 
 MODULES = sources(*PACKAGES)
+
+
+def tracked(*patterns: str) -> list[str]:
+    """The files of the repository that match some pattern, or all of them."""
+    command = ["git", "ls-files", *patterns]
+    found = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=True)
+    return [name for name in found.stdout.splitlines() if (REPOSITORY / name).is_file()]
 
 
 def parsed(file: Path) -> ast.Module:

@@ -2,7 +2,6 @@
 
 import ast
 import re
-import subprocess
 
 import pytest
 
@@ -17,6 +16,7 @@ from tests.imports import (
     parsed,
     room_graph,
     sources,
+    tracked,
     wings,
 )
 
@@ -101,12 +101,6 @@ def test_the_table_has_every_folder():
     assert sorted(told) == sorted(node.replace(".", "/") for node in wings())
 
 
-def tracked() -> list[str]:
-    """Python files of the repository."""
-    found = subprocess.run(["git", "ls-files", "*.py"], cwd=REPOSITORY, capture_output=True, text=True, check=True)
-    return [name for name in found.stdout.splitlines() if (REPOSITORY / name).exists()]
-
-
 def length(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
     """Lines of a function without its docstring."""
     docstring = function.body[0] if ast.get_docstring(function) else None
@@ -115,7 +109,7 @@ def length(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
 
 
 def test_files_and_functions_fit_on_a_few_screens():
-    for name in tracked():
+    for name in tracked("*.py"):
         text = (REPOSITORY / name).read_text(encoding="utf-8")
         assert len(text.splitlines()) <= MOST_LINES, name
         for node in ast.walk(ast.parse(text)):

@@ -11,14 +11,9 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import REPOSITORY
+from tests.imports import PACKAGES, tracked
 
-PACKAGES = ("landscape", "trainers", "analysis", "figures")
 PIP = [sys.executable, "-m", "pip", "--disable-pip-version-check", "-q"]
-
-
-def tracked() -> list[str]:
-    found = subprocess.run(["git", "ls-files"], cwd=REPOSITORY, capture_output=True, text=True, check=True)
-    return [name for name in found.stdout.splitlines() if (REPOSITORY / name).is_file()]
 
 
 @pytest.fixture(scope="module")
