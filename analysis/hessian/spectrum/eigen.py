@@ -47,7 +47,10 @@ class Eigenpairs:
             by less than the tolerance, some may be missing and the next ones be here instead.
         converged: which bounds are within the wanted tolerance, [k]; none where all are, but the search for multiple
             eigenvalues was cut short.
-        products: products spent (HVPs).
+        products: products spent (HVPs), with those of the search.
+        searched: of these, products that looked for further copies of multiple eigenvalues.
+        missed: the probability that the search did not see a copy that would take the place of one of the values, if
+            there is one; ``None`` where that is not known.
         vectors: unit eigenvectors as rows, [k, d]: the first rows of ``krylov.basis``, with no memory of their own.
         krylov: the process they came from; its basis serves the trace too.
         restarts: how often the basis was shrunk to stay within ``max_basis``.
@@ -66,6 +69,8 @@ class Eigenpairs:
     krylov: Lanczos | None = None
     restarts: int = 0
     refinement: Refinement | None = None
+    searched: int = 0
+    missed: float | None = None
 
     def ratio(self, i: int, j: int) -> float | None:
         """λ_i/λ_j, counted from 1; ``None`` where fewer eigenvalues were asked for."""
@@ -119,7 +124,8 @@ def extreme_eigenpairs(
     wanted.check(operator.shape[0])
     limit = max_products if max_products is not None else 20 * k + 100
     iteration = ThickRestart(operator, wanted, max_basis=max_basis, offload=offload, seed=seed)
-    rule, search = StoppingRule(wanted, tolerance, epsilon), MultiplicitySearch(wanted)
+    rule = StoppingRule(wanted, tolerance, epsilon, operator.shape[0])
+    search = MultiplicitySearch(wanted, tolerance)
     parts, krylov = (iteration, rule, search), iteration.krylov
     question = {"dimension": operator.shape[0], "dtype": str(operator.dtype), "seed": seed, "k": k, "which": which}
     file = StateFile(state, {**question, "max_basis": iteration.room, "fingerprint": fingerprint}, _PARTS)
@@ -133,7 +139,7 @@ def extreme_eigenpairs(
         if krylov.steps < wanted.count:
             continue
         ritz = krylov.ritz()
-        found = rule.judge(ritz, products=krylov.absorbed, restarts=iteration.restarts, complete=krylov.complete)
+        found = rule.judge(ritz, krylov.record, restarts=iteration.restarts, complete=krylov.complete)
         converged = found.converged
         if report is not None:
             report(krylov.absorbed, found.relative_error)
@@ -149,7 +155,18 @@ def extreme_eigenpairs(
     rounding = epsilon * np.abs(ritz.values).max()
     residuals, bounds = np.maximum(found.residuals, rounding), np.maximum(found.bounds, rounding)
     vectors = krylov.to_ritz_vectors(found.chosen)
-    return Eigenpairs(found.values, residuals, bounds, converged, krylov.absorbed, vectors, krylov, iteration.restarts)
+    return Eigenpairs(
+        found.values,
+        residuals,
+        bounds,
+        converged,
+        krylov.absorbed,
+        vectors,
+        krylov,
+        iteration.restarts,
+        searched=search.products,
+        missed=0.0 if krylov.complete else search.missed,
+    )
 
 
 def largest_eigenpairs(

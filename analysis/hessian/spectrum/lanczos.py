@@ -17,6 +17,8 @@ import torch
 from scipy.linalg import eigh, eigh_tridiagonal
 from torch import Tensor
 
+from analysis.hessian.spectrum.evidence import StartRecord
+
 _BREAKDOWN = 100.0
 """A new direction is rounding only where it is shorter than this many roundings of the operator's scale."""
 _GROUP_BYTES = 2**28
@@ -80,6 +82,8 @@ class Lanczos:
         self._projection: np.ndarray = np.zeros((0, 0))  # T's lower triangle, with room to grow
         self._tridiagonal = True
         self._scale = 0.0
+        self.record = StartRecord()
+        """Of the start vector, until another space shares the basis."""
         self._generator = generator
         self._offload = offload
         self._rows = self._allocate(capacity or 0)
@@ -138,6 +142,7 @@ class Lanczos:
         self._scale = max(self._scale, abs(first + second) + norm)
         # Not `>`: a product that is not finite goes on, and the caller sees it in the diagonal.
         goes_on = not (self.complete or norm <= _BREAKDOWN * torch.finfo(product.dtype).eps * self._scale)
+        self.record.step(coupled, first + second, norm if goes_on else 0.0)
         if goes_on:
             self._begin(residual / norm, np.append(np.zeros(self.steps - 1), norm))
         if self.complete:
@@ -157,6 +162,7 @@ class Lanczos:
         if self.complete:
             raise ValueError("nothing is orthogonal to a complete basis")
         vector = torch.randn(len(self._zero), generator=self._generator, dtype=torch.float64).to(self._zero)
+        self.record.close()
         self._tridiagonal = self._tridiagonal and not self._waiting
         self._begin(self._outside(vector), np.zeros(self.steps))
 
@@ -186,6 +192,7 @@ class Lanczos:
         """
         ritz = self.ritz()
         kept = np.union1d(choose(ritz.values), [0, self.steps - 1])
+        self.record.restart(ritz.coordinates[:, kept])
         self._rotate(ritz.values[kept], ritz.coordinates[:, kept])
 
     def to_ritz_vectors(self, first: np.ndarray) -> Tensor:
@@ -197,6 +204,7 @@ class Lanczos:
         ritz = self.ritz()
         rest = np.setdiff1d(np.arange(self.steps), first)
         order = np.concatenate([first, rest])
+        self.record.close()
         self._rotate(ritz.values[order], ritz.coordinates[:, order])
         return self._rows[: len(first)]
 
@@ -219,6 +227,7 @@ class Lanczos:
             "absorbed": self.absorbed,
             "scale": self._scale,
             "generator": self._generator.get_state(),
+            "record": self.record.state(),
         }
 
     def resume(self, state: dict[str, Any]) -> None:
@@ -232,6 +241,7 @@ class Lanczos:
         self.steps, self.absorbed, self._tridiagonal = len(basis), state["absorbed"], state["tridiagonal"]
         self._scale = state["scale"]
         self._generator.set_state(state["generator"])
+        self.record = StartRecord.resumed(state["record"])
 
     def _rotate(self, values: np.ndarray, coordinates: np.ndarray) -> None:
         columns = torch.from_numpy(coordinates).to(self._zero).T

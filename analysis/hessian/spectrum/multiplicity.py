@@ -2,39 +2,42 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
-from scipy.linalg import eigh_tridiagonal
 
+from analysis.hessian.spectrum.evidence import StartRecord
 from analysis.hessian.spectrum.lanczos import Lanczos, Ritz
-from analysis.hessian.spectrum.stopping import Approximation
+from analysis.hessian.spectrum.stopping import UNSEEN, Approximation
 from analysis.hessian.spectrum.wanted import Wanted
 
-_MISSED = 1e-2
-"""Bound on the probability that a search for multiple eigenvalues misses one (on hard spectra of 240 eigenvalues, no
-seed in 600 did)."""
-_SHARE, _APART = 0.2, 0.2
-"""A search that finds values near those wanted ends with this share of all products, where others as far apart as
-this share of the spectrum's width would have been found."""
+_SHARE, _STEPS = 0.2, 10
+"""A search ends with this share of all products, and so many steps at least, whatever is still possible."""
 
 
 class MultiplicitySearch:
     """Once the wanted values have settled, some steps from a second random start look for further copies of them.
 
-    A Krylov space holds one eigenvector of a multiple eigenvalue.  The others are eigenvectors of A restricted to what
-    is orthogonal to the basis, outermost ones, which Lanczos finds from a random start.  Where one value is wanted
-    (k = 1) no copy of it is needed.
+    A Krylov space holds one eigenvector of a multiple eigenvalue.  The others are eigenvectors of PAP, A restricted to
+    what is orthogonal to the basis, outermost ones, which Lanczos finds from a random start.  The search ends when it
+    is improbable (below 1 %, by the record of its start) that PAP has an eigenvalue as large as the least of which a
+    copy would take a wanted value's place, or with a fifth of all products; ``missed`` is the probability then.  Where
+    one value is wanted (k = 1) no copy of it is needed.
 
     Args:
         wanted: the eigenvalues wanted.
+        tolerance: values that differ by less than this share are one.
     """
 
-    def __init__(self, wanted: Wanted) -> None:
-        self._wanted = wanted
+    def __init__(self, wanted: Wanted, tolerance: float) -> None:
+        self._wanted, self._tolerance = wanted, tolerance
         self._steps: _SecondStart | None = None
+        self.products = 0
+        """Products spent on searches."""
+        self.missed = 0.0
+        """The probability that a copy which would take a wanted value's place was not seen by the last search."""
 
     @property
     def active(self) -> bool:
@@ -54,31 +57,49 @@ class MultiplicitySearch:
             Whether the wanted values have settled and no further copy of them is to be expected.
         """
         if self._steps is None:
-            if found.settled and self._wanted.k > 1:
-                krylov.branch()
-                self._steps = _SecondStart(found.values, found.margin)
-            return found.settled and self._wanted.k == 1
-        self._steps.note(krylov)
-        through = not goes_on or self._steps.enough(self._wanted, krylov, ritz)
-        if through and found.settled:
-            return True
-        if through or self._steps.differs(found.values):
+            return found.settled and not self._begun(krylov, ritz, found, goes_on)
+        self.products += 1
+        self._steps.note(krylov, goes_on)
+        self.missed = self._steps.missed(self._copied(ritz, found))
+        through = self.missed <= UNSEEN or self._steps.count >= max(_SHARE * krylov.absorbed, _STEPS)
+        if self._steps.differs(found.values):
+            self._steps = None  # something was found: another search follows once it has settled
+            return found.settled and not self._begun(krylov, ritz, found, goes_on)
+        if through and not found.settled:
             self._steps = None
-        return False
+        return through and found.settled
+
+    def _begun(self, krylov: Lanczos, ritz: Ritz, found: Approximation, goes_on: bool) -> bool:
+        """Begin a search, if a copy of some value would take a wanted one's place."""
+        if self._wanted.k == 1 or not len(self._copied(ritz, found)):
+            self.missed = 0.0
+            return False
+        dimension = krylov.basis.shape[1] - krylov.steps
+        if goes_on or len(krylov.couplings) > 1:
+            krylov.branch()  # else the process has begun one by itself
+        self._steps = _SecondStart(found.values, found.margin, dimension, StartRecord())
+        return True
+
+    def _copied(self, ritz: Ritz, found: Approximation) -> np.ndarray:
+        return self._wanted.copied(ritz.values, self._tolerance, found.floor)
 
     def state(self) -> dict[str, Any]:
         """Everything the search continues from."""
-        steps = self._steps
+        steps, counts = self._steps, {"searched": self.products, "missed": self.missed}
         if steps is None:
-            return {"search": None}
+            return {"search": counts}
         arrays = {"values": torch.from_numpy(steps.values.copy()), "margin": torch.from_numpy(steps.margin.copy())}
-        return {"search": {**arrays, "diagonal": steps.diagonal.copy(), "off": steps.off_diagonal.copy()}}
+        more = {"dimension": steps.dimension, "count": steps.count, "last": steps.last, "record": steps.record.state()}
+        return {"search": {**counts, "steps": {**arrays, **more}}}
 
     def resume(self, state: dict[str, Any]) -> None:
         """Continue from what ``state`` gave."""
-        if (saved := state["search"]) is not None:
-            values, margin = saved["values"].numpy(), saved["margin"].numpy()
-            self._steps = _SecondStart(values, margin, saved["diagonal"], saved["off"])
+        saved = state["search"]
+        self.products, self.missed = saved["searched"], saved["missed"]
+        if (steps := saved.get("steps")) is not None:
+            record = StartRecord.resumed(steps["record"])
+            values, margin = steps["values"].numpy(), steps["margin"].numpy()
+            self._steps = _SecondStart(values, margin, steps["dimension"], record, steps["count"], steps["last"])
 
 
 @dataclass
@@ -88,37 +109,30 @@ class _SecondStart:
     Attributes:
         values: the wanted values when it began, [k].
         margin: the errors allowed in them, [k].
-        diagonal, off_diagonal: the tridiagonal projection of the restricted matrix on the search's Krylov space.
+        dimension: of what was orthogonal to the basis then.
+        record: of the start, whose Krylov space is of PAP.
+        count: steps taken.
+        last: the length of what the last product had outside of the basis.
     """
 
     values: np.ndarray
     margin: np.ndarray
-    diagonal: list[float] = field(default_factory=list)
-    off_diagonal: list[float] = field(default_factory=list)
+    dimension: int
+    record: StartRecord
+    count: int = 0
+    last: float = 0.0
 
-    def note(self, krylov: Lanczos) -> None:
+    def note(self, krylov: Lanczos, goes_on: bool) -> None:
         """Note the step that the process took."""
-        self.diagonal.append(float(krylov.diagonal[-1]))
-        self.off_diagonal.append(float(krylov.couplings[0, -1]))
+        norm = float(krylov.couplings[0, -1]) if goes_on else 0.0
+        coupled = np.array([self.last]) if self.count else np.zeros(0)
+        self.record.step(coupled, float(krylov.diagonal[-1]), norm)
+        self.count, self.last = self.count + 1, norm
 
     def differs(self, values: np.ndarray) -> bool:
         """Whether another value has come among the wanted ones."""
         return bool((np.abs(values - self.values) > self.margin).any())
 
-    def enough(self, wanted: Wanted, krylov: Lanczos, ritz: Ritz) -> bool:
-        """Whether it is unlikely that there is something to find, or a fifth of all products went into the search.
-
-        Kuczyński & Woźniakowski (SIMAX 1992, theorem 4.2): t steps from a random start miss the largest eigenvalue
-        by more than ε of the spectrum's width with a probability of at most 1.648 √d exp(−√ε (2t − 1)).  The width is
-        taken of the largest and smallest Ritz values, and ε from the innermost of the values found to the largest
-        seen in the search.
-        """
-        steps = len(self.diagonal)
-        seen = eigh_tridiagonal(self.diagonal, self.off_diagonal[: steps - 1], eigvals_only=True)
-        low, high = wanted.limits(self.values)
-        width = ritz.values[-1] - ritz.values[0]
-        apart = min(high - seen[-1], seen[0] - low) / width
-        needed = np.log(1.648 * np.sqrt(krylov.basis.shape[1]) / _MISSED)
-        if (2 * steps - 1) * np.sqrt(max(apart, 0.0)) >= needed:
-            return True
-        return steps >= _SHARE * krylov.absorbed and (2 * steps - 1) * np.sqrt(_APART) >= needed
+    def missed(self, copied: np.ndarray) -> float:
+        """The probability that PAP has an eigenvector at one of these values or further out that has not shown."""
+        return float(self.record.missed(copied, self.dimension).max(initial=0.0))

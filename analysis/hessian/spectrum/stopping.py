@@ -9,15 +9,14 @@ from typing import Any
 import numpy as np
 import torch
 
+from analysis.hessian.spectrum.evidence import StartRecord
 from analysis.hessian.spectrum.lanczos import Ritz
 from analysis.hessian.spectrum.wanted import Wanted
 
-_SETTLING = 5
-"""Products beyond two per wanted value before the first stop: bounds rest on gaps between Ritz values that have
-settled."""
-_LOOK_BACK = 3
-"""Steps over which a value must have stood still: a gap is only seen between Ritz values, and a Ritz value that
-still climbs within a cluster shows that its true neighbours are nearer."""
+UNSEEN = 1e-2
+"""Bound on the probability that an eigenvalue between those found, or beyond them, has not shown."""
+_SLOWEST = 10.0
+"""What a value has still to go is taken for at most so many times its last move."""
 _ROUNDINGS = 10
 """A value is as good as it can be where its bound is this many roundings of the largest value."""
 
@@ -32,8 +31,9 @@ class Approximation:
         residuals: of their Ritz vectors, [k].
         bounds: their error bounds, [k].
         margin: the errors allowed, [k].
+        floor: what rounding allows at least.
         converged: which bounds are within the margin, [k].
-        settled: whether all are, after enough steps to trust the bounds.
+        settled: whether all are, and it is improbable that an eigenvalue between them is hidden.
     """
 
     chosen: np.ndarray
@@ -41,6 +41,7 @@ class Approximation:
     residuals: np.ndarray
     bounds: np.ndarray
     margin: np.ndarray
+    floor: float
     converged: np.ndarray
     settled: bool
 
@@ -56,27 +57,32 @@ class Approximation:
 
 
 class StoppingRule:
-    """Stop when every wanted value's error bound is below ``tolerance`` times the value.
+    """Stop when every wanted value's error bound is below ``tolerance`` times the value, and no eigenvalue is hidden.
 
-    The bound is that of :func:`error_bounds`, and at least what the value moved in the last three steps.  A value that
-    is only rounding next to the largest one has converged where its bound is such rounding.
+    The bound is that of :func:`error_bounds`, and at least what the value has still to go, if its
+    moves go on to shrink as the last two did: a Ritz value that climbs within a cluster has nearer neighbours than it
+    shows.  It rests on gaps between Ritz values, where eigenvalues may lie that have
+    not shown, because the start vector had little part of them; the rule takes steps until the probability of that is
+    below 1 % at several places in each gap (:class:`analysis.hessian.spectrum.evidence.StartRecord`).  A value
+    that is only rounding next to the largest one has converged where its bound is such rounding.
 
     Args:
         wanted: the eigenvalues wanted.
         tolerance: relative error wanted of each value.
         epsilon: the unit roundoff of the operator's type.
+        dimension: d.
     """
 
-    def __init__(self, wanted: Wanted, tolerance: float, epsilon: float) -> None:
-        self._wanted, self._tolerance, self._epsilon = wanted, tolerance, epsilon
-        self._history: deque[np.ndarray] = deque(maxlen=_LOOK_BACK + 1)
+    def __init__(self, wanted: Wanted, tolerance: float, epsilon: float, dimension: int) -> None:
+        self._wanted, self._tolerance, self._epsilon, self._dimension = wanted, tolerance, epsilon, dimension
+        self._history: deque[np.ndarray] = deque(maxlen=3)
 
-    def judge(self, ritz: Ritz, *, products: int, restarts: int = 0, complete: bool = False) -> Approximation:
+    def judge(self, ritz: Ritz, record: StartRecord, *, restarts: int = 0, complete: bool = False) -> Approximation:
         """The wanted values after one more step, and how near they are; to be called once a step.
 
         Args:
             ritz: at least as many Ritz values as are wanted.
-            products: spent so far.
+            record: of the start vector.
             restarts: so far; each of them rounds anew.
             complete: the basis spans the whole space, so that the values are exact but for rounding.
         """
@@ -84,12 +90,14 @@ class StoppingRule:
         values, bounds = ritz.values[chosen], error_bounds(ritz)[chosen]
         self._history.append(values)
         if not complete:
-            bounds = np.maximum(bounds, np.abs(values - self._history[0]))
+            bounds = np.maximum(bounds, self._still_to_go())
         floor = _ROUNDINGS * self._epsilon * np.abs(ritz.values).max() * np.sqrt(1 + restarts)
         margin = np.maximum(self._tolerance * np.abs(values), floor)
         converged = bounds <= margin
-        settled = products >= 2 * self._wanted.count + _SETTLING and bool(converged.all())
-        return Approximation(chosen, values, ritz.residuals[chosen], bounds, margin, converged, settled)
+        # Once another space shares the basis the record says no more: then it is a search's to judge.
+        known = complete or not record.open
+        settled = bool(converged.all()) and (known or self._missed(ritz, record, floor) <= UNSEEN)
+        return Approximation(chosen, values, ritz.residuals[chosen], bounds, margin, float(floor), converged, settled)
 
     def state(self) -> dict[str, Any]:
         """Everything the rule continues from: the values of the last steps."""
@@ -99,17 +107,38 @@ class StoppingRule:
         """Continue from what ``state`` gave."""
         self._history.extend(values.numpy() for values in state["history"])
 
+    def _still_to_go(self) -> np.ndarray:
+        """The sum of the moves to come if each shrinks by the factor q of the last: the last one times q/(1 − q)."""
+        if len(self._history) < 3:
+            return np.full(len(self._history[0]), np.inf)
+        before, last = np.abs(np.diff(self._history, axis=0))
+        shrinks = before - last > last / _SLOWEST
+        return np.where(shrinks, last / np.where(shrinks, before - last, 1.0), _SLOWEST) * last
+
+    def _missed(self, ritz: Ritz, record: StartRecord, floor: float) -> float:
+        """The largest probability that an eigenvalue hides at one of the places looked at."""
+        if len(ritz.values) == 1:
+            return 1.0  # nothing is known of other values
+        places = self._wanted.gaps(ritz.values, self._tolerance, floor)
+        return float(record.missed(places, self._dimension).max(initial=0.0))
+
 
 def error_bounds(ritz: Ritz) -> np.ndarray:
-    """Error bounds of Ritz values, [m]: the residual r, or r²/gap where that is smaller.
+    """Error bounds of Ritz values, [m]: r²/gap where the gap is wider than the residual r, else (Σ r²)^½ of a cluster.
 
-    Parlett, The Symmetric Eigenvalue Problem, 1998, section 11.7.  The gap is that to the neighbouring Ritz values
-    less their own residuals.
+    The gap is that to the neighbouring Ritz values less their own residuals (Parlett, The Symmetric Eigenvalue Problem,
+    1998, section 11.7).  A residual says that there is *an* eigenvalue within it; where the intervals θ ± r of several
+    Ritz values overlap, it may be the same one.  As many eigenvalues as there are Ritz values in such a cluster lie
+    within ‖R‖ of them, one for each, R the residual vectors side by side (theorem 11.5.1); ‖R‖ <= (Σ r²)^½.
     """
     values, residuals = ritz.values, ritz.residuals
     if len(values) == 1:
         return residuals  # nothing is known of the neighbours
     apart = np.diff(values)
     gaps = np.minimum(np.append(apart - residuals[1:], np.inf), np.insert(apart - residuals[:-1], 0, np.inf))
+    reach = np.maximum.accumulate(values + residuals)
+    nearest = np.minimum.accumulate((values - residuals)[::-1])[::-1]
+    cluster = np.insert(np.cumsum(nearest[1:] > reach[:-1]), 0, 0)
+    together = np.sqrt(np.bincount(cluster, residuals**2))[cluster]
     usable = gaps > residuals
-    return np.where(usable, residuals**2 / np.where(usable, gaps, 1.0), residuals)
+    return np.where(usable, residuals**2 / np.where(usable, gaps, 1.0), together)

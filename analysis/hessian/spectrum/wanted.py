@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Literal
 
@@ -18,6 +18,8 @@ _CHOICES: dict[str, Callable[[np.ndarray, int], np.ndarray]] = {
     "magnitude": lambda ascending, k: np.argsort(-np.abs(ascending), kind="stable")[:k],
     "both": lambda ascending, k: np.concatenate([np.arange(len(ascending))[::-1][:k], np.arange(k)]),
 }
+_PLACES = np.array([0.2, 0.35, 0.5])
+"""Distances from either end of a gap between Ritz values, as shares of it."""
 _KEPT = 0.5
 """Share of a basis's room beyond the wanted eigenvalues that a restart fills with the Ritz vectors next to them."""
 
@@ -77,3 +79,50 @@ class Wanted:
         high = {"largest": values[-1], "both": values[self.k - 1], "magnitude": size}.get(self.which, np.inf)
         low = {"smallest": values[-1], "both": values[-1], "magnitude": -size}.get(self.which, -np.inf)
         return low, high
+
+    def gaps(self, ascending: np.ndarray, tolerance: float, floor: float) -> np.ndarray:
+        """Points between the Ritz values at the wanted ends, and beyond them: an eigenvalue there would be wanted.
+
+        Args:
+            ascending: all Ritz values, at least two.
+            tolerance, floor: points nearer to a Ritz value than this share of it, or than the floor, are left out.
+
+        Returns:
+            Six points in each gap, and the two at the geometric mean of the least distance and the gap from its ends:
+            a Ritz value may stand still for some steps between two eigenvalues that are as near as that.
+        """
+        points = []
+        for side, limit, inside in self._sides(ascending):
+            if len(inside):
+                beyond = inside[-1] - np.sort(side * ascending)[-2]  # as wide as the gap before it
+                widths = np.append(np.diff(inside), beyond)
+                margins = np.maximum(tolerance * np.abs(inside), floor)
+                near = np.sqrt(margins * np.maximum(widths, margins))
+                apart = np.column_stack([near, widths[:, None] * _PLACES])
+                far_enough = (apart > margins[:, None]) & (apart <= widths[:, None] / 2)
+                low, high = inside[:, None] + apart, (inside + widths)[:, None] - apart
+                points.append(side * np.concatenate([low[far_enough], high[far_enough]]))
+            else:
+                points.append(np.array([side * limit]))
+        return np.concatenate(points)
+
+    def copied(self, ascending: np.ndarray, tolerance: float, floor: float) -> np.ndarray:
+        """At each wanted end the innermost value a copy of which would take the place of another one.
+
+        Args:
+            ascending: all Ritz values.
+            tolerance, floor: values that differ by less than this share, or than the floor, are one.
+        """
+        points: list[float] = []
+        for side, limit, inside in self._sides(ascending):
+            points.extend(side * inside[inside > limit + max(tolerance * abs(limit), floor)][:1])
+        return np.array(points)
+
+    def _sides(self, ascending: np.ndarray) -> Iterator[tuple[int, float, np.ndarray]]:
+        """Of each wanted end: 1 or −1, and times that: the innermost place there, and the Ritz values from there on,
+        ascending."""
+        low, high = self.limits(ascending[self.choose(ascending)])
+        for side, limit in ((1, high), (-1, -low)):
+            if np.isfinite(limit):
+                values = np.sort(side * ascending)
+                yield side, limit, values[values >= limit]

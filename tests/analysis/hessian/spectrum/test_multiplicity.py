@@ -24,8 +24,8 @@ class Run:
     """The steps of an iteration, each judged and shown to a search; ``found`` is the last judgement."""
 
     def __init__(self, matrix, wanted, search=None):
-        self.process, self.rule = ThickRestart(matrix, wanted), StoppingRule(wanted, 1e-4, 2e-16)
-        self.search, self.wanted = search or MultiplicitySearch(wanted), wanted
+        self.process, self.rule = ThickRestart(matrix, wanted), StoppingRule(wanted, 1e-4, 2e-16, N)
+        self.search, self.wanted = search or MultiplicitySearch(wanted, 1e-4), wanted
 
     def step(self):
         goes_on = self.process.expand()
@@ -33,7 +33,7 @@ class Run:
         if krylov.steps < self.wanted.count:
             return False
         ritz = krylov.ritz()
-        self.found = self.rule.judge(ritz, products=krylov.absorbed)
+        self.found = self.rule.judge(ritz, krylov.record)
         return self.search.finished(krylov, ritz, self.found, goes_on)
 
     def until(self, condition):
@@ -56,6 +56,8 @@ def test_where_there_is_no_copy_it_ends_after_some_steps():
     run.until(lambda _: run.search.active)
     steps = run.until(lambda done: done)
     assert 2 < steps < 20
+    assert run.search.products == steps
+    assert 0 < run.search.missed <= 1e-2
     np.testing.assert_allclose(run.found.values, [9, 6, 4], rtol=1e-4)
 
 
@@ -80,7 +82,7 @@ def test_a_resumed_search_ends_at_the_same_step():
     run.until(lambda _: run.search.active)
     for _ in range(3):
         run.step()
-    resumed = MultiplicitySearch(run.wanted)
+    resumed = MultiplicitySearch(run.wanted, 1e-4)
     assert not resumed.active
     resumed.resume(run.search.state())
     assert resumed.active

@@ -22,7 +22,7 @@ def _killed_after(products):
     return report
 
 
-@pytest.mark.parametrize(("name", "stop"), [("spread", 3), ("spread", 15), ("spread", 33), ("multiple", 8)])
+@pytest.mark.parametrize(("name", "stop"), [("spread", 3), ("spread", 15), ("spread", 33), ("multiple", 5)])
 @pytest.mark.parametrize("max_basis", [None, 15])
 def test_killed_and_resumed_gives_the_same_bits(name, stop, max_basis, tmp_path, monkeypatch):
     monkeypatch.setattr(resume, "_KEEP_SECONDS", 0.0)

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from analysis.hessian.spectrum.evidence import StartRecord
 from analysis.hessian.spectrum.lanczos import Ritz
 from analysis.hessian.spectrum.stopping import StoppingRule, error_bounds
 from analysis.hessian.spectrum.wanted import Wanted
@@ -16,15 +17,35 @@ def ritz(values, residuals):
     return Ritz(np.array(values, dtype=float), np.array(residuals, dtype=float), np.full(m, 1 / m), np.eye(m))
 
 
+def told(share):
+    """A record after which an eigenvector may have no more than that share of the start, wherever it is."""
+
+    class Told(StartRecord):
+        def hidden(self, points):
+            return np.full(len(points), share)
+
+    return Told()
+
+
 class TestErrorBounds:
     def test_where_the_gap_is_wide_the_bound_is_the_residual_squared_by_the_gap(self):
         found = error_bounds(ritz([0.0, 1.0, 5.0], [0.1, 0.2, 0.3]))
         gaps = [1.0 - 0.2, min(1.0 - 0.1, 4.0 - 0.3), 4.0 - 0.2]
         np.testing.assert_allclose(found, np.array([0.1, 0.2, 0.3]) ** 2 / gaps)
 
-    def test_where_the_gap_is_within_the_residual_the_bound_is_the_residual(self):
-        np.testing.assert_array_equal(error_bounds(ritz([1.0, 1.1, 9.0], [0.2, 0.3, 0.1]))[:2], [0.2, 0.3])
+    def test_where_intervals_overlap_the_bound_is_that_of_the_cluster(self):
+        found = error_bounds(ritz([1.0, 1.1, 9.0, 20.0, 21.0, 22.0], [0.2, 0.3, 0.1, 0.3, 0.8, 0.4]))
+        np.testing.assert_allclose(found[:2], np.hypot(0.2, 0.3))
+        np.testing.assert_allclose(found[3:], [np.sqrt(0.3**2 + 0.8**2 + 0.4**2)] * 3)
         np.testing.assert_array_equal(error_bounds(ritz([1.0], [0.2])), [0.2])
+
+    def test_one_eigenvalue_does_not_serve_two_ritz_values(self):
+        """Two Ritz values beside one eigenvalue: that of the other lies further off than either residual."""
+        dense, angle = np.diag([1.0, -1.0, 1.0]), 0.3
+        q = np.array([[1, 0, 0], [0, np.sin(angle), np.cos(angle)]]).T  # no eigenvalue is near cos 2a but 1, taken
+        values, turn = np.linalg.eigh(q.T @ dense @ q)
+        residuals = np.linalg.norm(dense @ q @ turn - q @ turn * values, axis=0)
+        assert (np.abs(values - 1) <= error_bounds(ritz(values, residuals)) + 1e-12).all()
 
     def test_they_hold_on_projections_of_a_matrix(self):
         draw = np.random.default_rng(0)
@@ -38,45 +59,69 @@ class TestErrorBounds:
 
 
 class TestRule:
+    def rule(self, which="largest", k=1, tolerance=1e-3):
+        """A rule, and how it judges values and residuals that have stood still for some steps."""
+        rule = StoppingRule(Wanted(which, k), tolerance, EPSILON, 100)
+
+        def judge(values, residuals, record=None, **options):
+            for _ in range(3):
+                found = rule.judge(ritz(values, residuals), record or told(0.0), **options)
+            return found
+
+        return judge
+
     def test_values_settle_where_every_bound_is_within_the_tolerance(self):
-        rule = StoppingRule(Wanted("largest", 2), 1e-2, EPSILON)
-        near = rule.judge(ritz([0, 5, 10], [1, 0.1, 0.1]), products=20)
+        near = self.rule(k=2, tolerance=1e-2)([0, 5, 10], [1, 0.1, 0.1])
         np.testing.assert_array_equal(near.values, [10, 5])
         np.testing.assert_allclose(near.margin, [0.1, 0.05])
         assert near.converged.all()
         assert near.settled
-        far = StoppingRule(Wanted("largest", 2), 1e-2, EPSILON).judge(ritz([0, 5, 10], [1, 2, 0.1]), products=20)
+        far = self.rule(k=2, tolerance=1e-2)([0, 5, 10], [1, 2, 0.1])
         assert far.converged.tolist() == [True, False]
         assert not far.settled
         assert far.moving.tolist() == [1]
         assert far.relative_error == pytest.approx(2**2 / min(5 - 1, 5 - 0.1) / 5)
 
     def test_a_value_that_still_moves_has_not_converged_however_small_its_bound(self):
-        rule = StoppingRule(Wanted("largest", 1), 1e-3, EPSILON)
-        moves = [rule.judge(ritz([0, 9 + step], [1e-9, 1e-9]), products=20).converged[0] for step in (0, 1)]
-        rests = [rule.judge(ritz([0, 10], [1e-9, 1e-9]), products=20).converged[0] for _ in range(4)]
-        assert moves == [True, False]
-        assert rests == [False, False, True, True]  # what it moved is forgotten after three steps
-        assert rule.judge(ritz([0, 99], [1e-9, 1e-9]), products=20, complete=True).converged[0]
+        rule = StoppingRule(Wanted("largest", 1), 1e-3, EPSILON, 100)
 
-    def test_a_few_first_steps_settle_nothing(self):
-        rule = StoppingRule(Wanted("both", 1), 1e-3, EPSILON)
-        found = [rule.judge(ritz([0, 5], [0, 0]), products=n) for n in (8, 9)]
-        assert [one.converged.all() for one in found] == [True, True]
-        assert [one.settled for one in found] == [False, True]
+        def bounds(*values):
+            return [float(rule.judge(ritz([0, value], [1e-9, 1e-9]), told(0.0)).bounds[0]) for value in values]
+
+        assert bounds(8.0, 9.0) == [np.inf, np.inf]  # two moves are needed to see whether they shrink
+        # The last move is 1/4 of that before: 1/4 + 1/16 + ... of it are still to come.
+        assert bounds(9.25)[0] == pytest.approx(0.25 / 3)
+        assert bounds(9.5)[0] == pytest.approx(2.5)  # a move as large as the last: ten times it
+        assert bounds(9.5, 9.5)[1] == pytest.approx(1e-18 / 9.5, rel=1e-6)
+        assert rule.judge(ritz([0, 99], [1e-9, 1e-9]), told(0.0), complete=True).converged[0]
+
+    def test_values_settle_only_once_no_other_is_likely_to_hide_between_them(self):
+        for share, settled in ((1e-2, False), (1e-6, True)):
+            found = self.rule(k=2)([0, 5, 10], [1e-9] * 3, told(share))
+            assert found.converged.all()
+            assert found.settled is settled
+        closed = told(1e-2)
+        closed.close()  # it is another space's now
+        assert self.rule(k=2)([0, 5, 10], [1e-9] * 3, closed).settled
+        assert self.rule(k=2)([0, 5, 10], [1e-9] * 3, told(1e-2), complete=True).settled
+
+    def test_one_ritz_value_alone_settles_nothing(self):
+        found = self.rule()([5], [0.0])
+        assert found.converged.all()
+        assert not found.settled
 
     def test_a_value_of_rounding_beside_the_largest_is_as_good_as_it_can_be(self):
-        rule = StoppingRule(Wanted("smallest", 1), 1e-3, EPSILON)
-        found = rule.judge(ritz([0, 1e6], [5 * EPSILON * 1e6, 1]), products=20)
-        assert found.converged.all()
-        coarse = ritz([0, 1e6], [20 * EPSILON * 1e6, 1e12])
-        assert not rule.judge(coarse, products=20).converged.all()
-        assert rule.judge(coarse, products=20, restarts=8).converged.all()  # each of them rounds anew
+        values, rounding = [0, 1e-9, 1e6], EPSILON * 1e6
+        assert self.rule("smallest")(values, [5 * rounding, 5 * rounding, 1]).converged.all()
+        coarse = values, [20 * rounding, 20 * rounding, 1]
+        assert not self.rule("smallest")(*coarse).converged.all()
+        assert self.rule("smallest")(*coarse, restarts=8).converged.all()  # each of them rounds anew
 
     def test_a_resumed_rule_judges_alike(self):
-        one, other = (StoppingRule(Wanted("largest", 1), 1e-3, EPSILON) for _ in range(2))
+        one, other = (StoppingRule(Wanted("largest", 1), 1e-3, EPSILON, 100) for _ in range(2))
         for value in (8.0, 9.0, 9.9):
-            one.judge(ritz([0, value], [1, 1e-9]), products=20)
+            one.judge(ritz([0, value], [1, 1e-9]), told(0.0))
         other.resume(one.state())
-        found = [rule.judge(ritz([0, 10], [1, 1e-9]), products=20) for rule in (one, other)]
-        assert found[0].bounds.tolist() == found[1].bounds.tolist() == [2.0]
+        found = [rule.judge(ritz([0, 10], [1, 1e-9]), told(0.0)) for rule in (one, other)]
+        assert found[0].bounds.tolist() == found[1].bounds.tolist()
+        assert 0 < found[0].bounds[0] < 0.1
