@@ -6,9 +6,9 @@ work on any symmetric operator.
 
 from analysis.corruptions import measure_corruptions
 from analysis.hessian import HessianReport, measure_hessian
+from analysis.hessian.density import Density, estimate_density
 from analysis.hessian.spectrum import (
     Dense,
-    Density,
     Eigenpairs,
     Fisher,
     FromScipy,
@@ -18,7 +18,6 @@ from analysis.hessian.spectrum import (
     Operator,
     Shifted,
     Trace,
-    estimate_density,
     estimate_trace,
     extreme_eigenpairs,
     largest_eigenpairs,

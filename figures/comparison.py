@@ -171,7 +171,7 @@ def compare(
         points, span: of the loss surfaces, as in :func:`analysis.surface.measure.measure_surface`.
         trace_tolerance: standard error wanted of the trace, as a share of it.
         trace_probes: random probes of the trace at most.
-        probes, steps: of the spectral densities, as in :func:`analysis.hessian.spectrum.density.estimate_density`.
+        probes, steps: of the spectral densities, as in :func:`analysis.hessian.density.estimate.estimate_density`.
         seed: of all random vectors; the surfaces of all checkpoints share their random numbers.
         source: data, device and arithmetic.
         progress: show progress on stderr.

@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 
 from analysis.arguments import grouped
+from analysis.hessian.density.estimate import Density, estimate_density
 from analysis.hessian.options import Effort, GraphMemory, Spectrum
 from analysis.hessian.report import HessianReport
 from analysis.hessian.spectrum.blocks import block_of
-from analysis.hessian.spectrum.density import Density, estimate_density
 from analysis.hessian.spectrum.eigen import Eigenpairs, extreme_eigenpairs
 from analysis.hessian.spectrum.operators import Fisher, GaussNewton, Hessian, Operator, Report, Shifted
 from analysis.hessian.spectrum.refinement import refined
@@ -75,8 +75,8 @@ def measure_hessian(
             * ``tolerance``: relative error wanted of each eigenvalue, 1e-3 unless given.
             * ``trace_tolerance``: standard error wanted of the trace, as a share of it, 0.02 unless given.
             * ``trace_probes``: random probes of the trace at most, 100 unless given.
-            * ``density_probes``, ``density_steps``: ``probes`` and ``steps`` of
-              :func:`analysis.hessian.spectrum.density.estimate_density`.
+            * ``density_tolerance``, ``density_probes``, ``density_steps``: ``tolerance``, ``probes`` and ``steps`` of
+              :func:`analysis.hessian.density.estimate.estimate_density`.
             * ``seed``: of all random vectors.
             * ``max_basis``: Lanczos vectors held at most
               (:func:`analysis.hessian.spectrum.eigen.extreme_eigenpairs`).
@@ -140,7 +140,7 @@ def _measure(
     if effort.refine:
         eigen = refined(operator, eigen, tolerance=effort.tolerance, seed=effort.seed)
     trace = _trace(operator, eigen, effort, progress) if spectrum.trace else None
-    density = _density(operator, effort, progress) if spectrum.density else None
+    density = _density(operator, eigen, effort, progress) if spectrum.density else None
     return HessianReport(
         title=_title(whole, spectrum, landscape.dimension),
         eigen=_with_rounding(eigen, landscape.precision),
@@ -206,10 +206,18 @@ def _trace(operator: Operator, eigen: Eigenpairs, effort: Effort, progress: bool
         )
 
 
-def _density(operator: Operator, effort: Effort, progress: bool) -> Density:
-    probes, steps = effort.density_probes, effort.density_steps
-    with _Reporting("density", progress, probes * min(steps, operator.shape[0])) as report:
-        return estimate_density(operator, probes=probes, steps=steps, seed=effort.seed, report=report)
+def _density(operator: Operator, eigen: Eigenpairs, effort: Effort, progress: bool) -> Density:
+    """The spectral density, in which the eigenvalues that are known already are held apart."""
+    with _Reporting("density", progress) as report:
+        return estimate_density(
+            operator,
+            eigen.krylov,
+            tolerance=effort.density_tolerance,
+            probes=effort.density_probes,
+            steps=effort.density_steps,
+            seed=effort.seed,
+            report=report,
+        )
 
 
 def _title(whole: Landscape, spectrum: Spectrum, parameters: int) -> str:

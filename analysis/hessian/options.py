@@ -111,10 +111,12 @@ class Effort:
     """standard error wanted of the trace, as a share of it"""
     trace_probes: int = 100
     """at most so many random probes of the trace; where they do not reach the tolerance, the table says so"""
-    density_probes: Annotated[int, tyro.conf.arg(name="probes")] = 8
-    """random probes of the density: more narrow its error"""
-    density_steps: Annotated[int, tyro.conf.arg(name="steps")] = 40
-    """Lanczos steps of each probe of the density"""
+    density_tolerance: float = 0.02
+    """area wanted between the density's curve and an end of its 95 % band, as a share of the area under the curve"""
+    density_probes: Annotated[int, tyro.conf.arg(name="probes")] = 16
+    """at most so many random probes of the density: more narrow its error"""
+    density_steps: Annotated[int, tyro.conf.arg(name="steps")] = 100
+    """at most so many Lanczos steps of each probe of the density: more resolve finer parts of it"""
     seed: int = 0
     """of all random vectors"""
     max_basis: Annotated[int | None, option("N", "what fits in 256 MB, at least top + 24")] = None

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 import torch
 
-from analysis.hessian.spectrum.density import Density
+from analysis.hessian.density.estimate import Density
+from analysis.hessian.density.shares import Shares
 from analysis.hessian.spectrum.eigen import Eigenpairs, Refinement
-from analysis.hessian.spectrum.shares import Shares
 from analysis.hessian.spectrum.trace import Trace
 from landscape import FedscapeError
 from landscape.compute.devices import TF32, TF32_EPSILON
@@ -308,7 +308,7 @@ class HessianReport:
             path: the picture's file.
             eigenvalue_axis: of the density: ``linear`` (as ``auto`` is here), or ``symlog``: logarithmic on both sides
                 of 0 and linear where the quadrature does not resolve eigenvalues
-                (:class:`analysis.hessian.spectrum.density.SymLog`).
+                (:class:`analysis.hessian.density.estimate.SymLog`).
             density_axis: ``log`` or ``linear``.
 
         Raises:

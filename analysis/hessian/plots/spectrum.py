@@ -10,8 +10,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, MaxNLocator, NullFormatter
 
+from analysis.hessian.density.estimate import Density, SymLog
 from analysis.hessian.report import DensityAxis, EigenvalueAxis, HessianReport
-from analysis.hessian.spectrum.density import Density, SymLog
 from analysis.style import COLOURS, DASHES, MARKERS
 from landscape import FedscapeError
 

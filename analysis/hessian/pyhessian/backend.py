@@ -8,9 +8,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from analysis.hessian.density.estimate import Density
 from analysis.hessian.pyhessian.adapter import Adapter, torch_eig
 from analysis.hessian.pyhessian.report import PyHessianReport
-from analysis.hessian.spectrum.density import Density
 from analysis.hessian.spectrum.eigen import Eigenpairs
 from analysis.hessian.spectrum.trace import Trace
 from landscape import FedscapeError, Landscape

@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
+from analysis.hessian.density.estimate import Density
 from analysis.hessian.measure import measure_hessian
 from analysis.hessian.pyhessian.backend import pyhessian_report
 from analysis.hessian.pyhessian.report import PyHessianReport
 from analysis.hessian.report import HessianReport
-from analysis.hessian.spectrum.density import Density
 from landscape import FedscapeError, Landscape
 
 

@@ -1,6 +1,5 @@
-"""Spectra of symmetric operators: eigenpairs, traces and densities by matrix-vector products alone."""
+"""Spectra of symmetric operators: eigenpairs and traces by matrix-vector products alone."""
 
-from analysis.hessian.spectrum.density import Density, estimate_density
 from analysis.hessian.spectrum.eigen import Eigenpairs, extreme_eigenpairs, largest_eigenpairs
 from analysis.hessian.spectrum.lanczos import Lanczos
 from analysis.hessian.spectrum.operators import (
@@ -17,7 +16,6 @@ from analysis.hessian.spectrum.trace import Trace, estimate_trace
 
 __all__ = [
     "Dense",
-    "Density",
     "Eigenpairs",
     "Fisher",
     "FromScipy",
@@ -27,7 +25,6 @@ __all__ = [
     "Operator",
     "Shifted",
     "Trace",
-    "estimate_density",
     "estimate_trace",
     "extreme_eigenpairs",
     "largest_eigenpairs",

@@ -154,19 +154,9 @@ def extreme_eigenpairs(
     # The recurrence gives residuals and bounds of exact arithmetic; none can be trusted below rounding.
     rounding = epsilon * np.abs(ritz.values).max()
     residuals, bounds = np.maximum(found.residuals, rounding), np.maximum(found.bounds, rounding)
-    vectors = krylov.to_ritz_vectors(found.chosen)
-    return Eigenpairs(
-        found.values,
-        residuals,
-        bounds,
-        converged,
-        krylov.absorbed,
-        vectors,
-        krylov,
-        iteration.restarts,
-        searched=search.products,
-        missed=0.0 if krylov.complete else search.missed,
-    )
+    vectors, missed = krylov.to_ritz_vectors(found.chosen), 0.0 if krylov.complete else search.missed
+    found_in = krylov.absorbed, vectors, krylov, iteration.restarts
+    return Eigenpairs(found.values, residuals, bounds, converged, *found_in, searched=search.products, missed=missed)
 
 
 def largest_eigenpairs(

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from analysis.hessian.spectrum.moments import Estimate
+from analysis.hessian.density.quadrature import Quadrature
 
 _ROUNDING = 32
 """Eigenvalues of less than this many ε·max|λ| are rounding errors of the products."""
@@ -55,77 +54,79 @@ class Shares:
         return {"delta": self.delta, **{name: vars(getattr(self, name)) for name in ("below", "within", "above")}}
 
 
-def average(nodes: np.ndarray, weights: np.ndarray, d: int, function: Callable[[np.ndarray], np.ndarray]) -> Estimate:
-    """(1/d) Σ_i f(λ_i) for a smooth f by the probes' quadratures, with the standard error over the probes.
-
-    A probe is uniform on the sphere, so its vᵀf(A)v has the variance 2/(d+2) · (mean of f(λ)² − (mean of f(λ))²), of
-    which the quadrature tells the means: for polynomials f of a degree below its number of steps, exactly.
-    """
-    values = function(nodes)
-    mean = float((weights * values).sum(axis=1).mean())
-    spread = float((weights * (values - mean) ** 2).sum(axis=1).mean())
-    return Estimate(mean, float(np.sqrt(2 * spread / ((d + 2) * len(nodes)))), len(nodes))
-
-
-def rounding_floor(nodes: np.ndarray, epsilon: float) -> float:
+def rounding_floor(places: np.ndarray, epsilon: float) -> float:
     """What eigenvalues must exceed to be more than the rounding of the products; above 0."""
-    return _ROUNDING * epsilon * float(np.abs(nodes).max()) or np.finfo(float).tiny
+    return _ROUNDING * epsilon * float(np.abs(places).max()) or np.finfo(float).tiny
 
 
-def resolved_delta(nodes: np.ndarray, weights: np.ndarray, epsilon: float) -> float:
-    """The least δ above the rounding at which the quadratures leave no more than 5 % undecided, at −δ and at δ.
+def resolved_delta(rule: Quadrature, epsilon: float, floor: float = 0.0) -> float:
+    """The least δ above the rounding and the floor at which the quadratures leave no more than 5 % undecided, at −δ
+    and at δ.
 
     It has two digits, so that what is printed is what was measured.
     """
-    tried, largest = rounding_floor(nodes, epsilon), float(np.abs(nodes).max())
+    tried, largest = max(rounding_floor(rule.places, epsilon), floor), float(np.abs(rule.places).max())
     while True:
         delta = float(f"{tried:.1e}")
-        if tried >= largest or max(_undecided(nodes, weights, t).mean() for t in (-delta, delta)) <= _UNDECIDED:
+        undecided = [_undecided(rule.nodes, rule.weights, t).mean() for t in (-delta, delta)]
+        if tried >= largest or max(undecided) <= _UNDECIDED:
             return delta
         tried *= _FINER
 
 
-def shares(nodes: np.ndarray, weights: np.ndarray, d: int, epsilon: float, delta: float | None = None) -> Shares:
+def shares(rule: Quadrature, epsilon: float, delta: float | None = None, floor: float = 0.0) -> Shares:
     """The three shares, with errors.
 
     The intervals cover two errors.  That of the quadrature is bounded (Chebyshev, Markov and Stieltjes): every
     distribution with the moments of a probe has at t no more mass than the Christoffel function λ(t), and differs at t
     from the Gauss quadrature by no more than λ(t).  That of the probes is known: a probe's share of a space of
-    dimension pd has the variance 2p(1−p)/(d+2), and the ends of the interval are the p that are 1.96 of *their*
-    standard deviations away (Wilson's interval), so that it has a width at shares of 0 and 1.
+    dimension pr, in the space of dimension r that the atoms leave, has the variance 2p(1−p)/(r+2), and the ends of the
+    interval are the p that are 1.96 of *their* standard deviations away (Wilson's interval), so that it has a width at
+    shares of 0 and 1.
 
     Args:
-        nodes, weights: the quadrature of each probe, [probes, steps].
-        d: the dimension.
+        rule: atoms and the quadrature of each probe, with the dimension.
         epsilon: the relative rounding error of the products.
         delta: δ; by default :func:`resolved_delta`.
+        floor: the least δ then.
 
     Example:
         >>> import numpy as np
-        >>> found = shares(np.array([[0.0, 1.0]] * 4), np.array([[0.75, 0.25]] * 4), 1000, 1e-16, 0.5)
+        >>> nodes, weights = np.array([[0.0, 1.0]] * 4), np.array([[0.75, 0.25]] * 4)
+        >>> found = shares(Quadrature(nodes, weights, np.zeros(0), 1000), 1e-16, 0.5)
         >>> round(found.within.value, 3), round(found.within.stderr, 3)
         (0.75, 0.01)
     """
     if delta is None:
-        delta = resolved_delta(nodes, weights, epsilon)
+        delta = resolved_delta(rule, epsilon, floor)
     sides = (-1.0, 1.0)
-    masses = [(weights * (side * nodes > delta)).sum(axis=1) for side in sides]
-    widths = [_undecided(nodes, weights, side * delta) for side in sides]
+    masses = [(rule.weights * (side * rule.nodes > delta)).sum(axis=1) for side in sides]
+    widths = [_undecided(rule.nodes, rule.weights, side * delta) for side in sides]
+    atoms = [float((side * rule.atoms > delta).mean()) if len(rule.atoms) else 0.0 for side in sides]
     below, above = (
-        _share(mass.mean(), (mass - width).clip(0).mean(), (mass + width).clip(max=1).mean(), len(nodes), d)
-        for mass, width in zip(masses, widths, strict=True)
+        _share(rule, mass, width, outside) for mass, width, outside in zip(masses, widths, atoms, strict=True)
     )
-    inside, width = 1 - masses[0] - masses[1], widths[0] + widths[1]
-    within = _share(inside.mean(), (inside - width).clip(0).mean(), (inside + width).clip(max=1).mean(), len(nodes), d)
-    return Shares(delta, below, within, above)
+    inside, inner = rule.left - masses[0] - masses[1], 1 - atoms[0] - atoms[1]
+    return Shares(delta, below, _share(rule, inside, widths[0] + widths[1], inner), above)
 
 
-def _share(value: float, low: float, high: float, probes: int, d: int) -> Share:
-    """The share with the probes' error added to the bounds of the quadrature's."""
-    effective = probes * (d + 2) / 2
-    value = min(max(float(value), 0.0), 1.0)
-    stderr = float(np.sqrt(value * (1 - value) / effective))
-    return Share(value, stderr, _wilson(float(low), effective, -1), _wilson(float(high), effective, 1))
+def _share(rule: Quadrature, masses: np.ndarray, widths: np.ndarray, of_atoms: float) -> Share:
+    """The share with the probes' error added to the bounds of the quadrature's.
+
+    Args:
+        rule: with the dimension.
+        masses, widths: of each probe, and the bounds of the quadrature's error in them, [probes].
+        of_atoms: the share of the atoms.
+    """
+    assert rule.dimension is not None
+    left, known = rule.left, (1 - rule.left) * of_atoms
+    effective = len(masses) * (rule.dimension - len(rule.atoms) + 2) / 2
+    value = min(max(float(masses.mean()) / left, 0.0), 1.0)
+    low, high = (masses - widths).clip(0).mean() / left, (masses + widths).clip(max=left).mean() / left
+    stderr = left * float(np.sqrt(value * (1 - value) / effective))
+    ends = [_wilson(float(low), effective, -1), _wilson(float(high), effective, 1)]
+    value, *ends = (min(max(known + left * share, 0.0), 1.0) for share in (value, *ends))
+    return Share(value, stderr, *ends)
 
 
 def _wilson(share: float, effective: float, side: int) -> float:
