@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 import torch
 import torch.distributed as dist
-import torch.multiprocessing as mp
 from torch import nn
 
 import analysis.surface.workers
@@ -24,6 +23,7 @@ from analysis.surface.workers import Workers, workers_for
 from landscape import FedscapeError, Landscape
 from tests.analysis.surface.test_store import assert_same, save_checkpoint
 from tests.conftest import REPOSITORY
+from tests.processes import python, run_process, run_ranks
 
 CPU = torch.device("cpu")
 PLACES = [(0.25 * k, -1.0 * k) for k in range(23)]
@@ -263,9 +263,8 @@ measure_surface(checkpoint, points=11, samples=200, store=path, workers=2, exact
 
 def test_measurement_killed_with_its_processes_goes_on(tmp_path):
     checkpoint, path = save_checkpoint(tmp_path / "ckpt.pt"), tmp_path / "s.h5"
-    command = [sys.executable, "-c", KILLED, checkpoint, path]
-    killed = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True)
-    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    status, printed = run_process(python, KILLED, checkpoint, path)
+    assert status == -signal.SIGKILL, printed
     done = int(Surface.load(path).measured.sum())
     assert 20 < done < 121
     options = {"points": 11, "samples": 200, "exact": True}
@@ -299,7 +298,7 @@ def rank(number: int, world: int, folder: str) -> None:
 
 def test_ranks_take_turns_at_the_points(tmp_path):
     checkpoint = save_checkpoint(tmp_path / "ckpt.pt")
-    mp.spawn(rank, (2, str(tmp_path)), nprocs=2)
+    run_ranks(rank, 2, str(tmp_path), seconds=LONG)
     alone = measure_surface(checkpoint, points=11, samples=200, batch_size=64)
     for number in range(2):
         own = torch.load(tmp_path / f"{number}.pt", weights_only=True)

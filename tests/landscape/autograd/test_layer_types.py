@@ -4,8 +4,6 @@ The double backward shares PyTorch's mistakes, the differences do not.
 """
 
 import copy
-import subprocess
-import sys
 import warnings
 from collections.abc import Callable
 
@@ -20,6 +18,7 @@ from torch.nn.utils import parametrizations
 from landscape import FedscapeError, Landscape
 from tests.landscape.autograd.test_dense_hessian import close, objective
 from tests.landscape.nets import CLASSES, SAMPLES, Case
+from tests.processes import python, run_process
 
 TOKENS = 6
 
@@ -301,9 +300,9 @@ def test_group_norm_of_what_needs_no_gradient(net):
     code += "".join(
         f"assert ({asked}).isfinite().all()\nprint({name!r}, flush=True)\n" for name, asked in ASKED.items()
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert done.stdout.splitlines() == list(ASKED), done.stderr
-    assert done.returncode == 0
+    status, printed = run_process(python, code)
+    assert printed.splitlines() == list(ASKED)
+    assert status == 0
 
 
 def test_the_old_weight_norm_is_right_or_refused():
