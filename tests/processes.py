@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import socket
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -75,6 +76,19 @@ def run_ranks(target: Callable[..., None], world: int, *arguments: Any, seconds:
     for process in started.processes:
         process.kill()
     assert ended, "ranks wait for one another"
+
+
+def as_rank(rank: int, world: int, port: int, action: Callable[..., Any], *arguments: Any) -> None:
+    """For :func:`start_process`: call the action with the variables that torchrun sets."""
+    names = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": world, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+    os.environ.update({name: str(value) for name, value in names.items()})
+    action(*arguments)
+
+
+def free_port() -> int:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return int(free.getsockname()[1])
 
 
 def _act(output: Connection, action: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
