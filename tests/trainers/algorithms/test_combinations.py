@@ -146,7 +146,11 @@ def test_a_combination_trains_and_repeats_whoever_works_beside_whom(case):
     assert not torch.equal(first.server.w, other.server.w)
 
 
-WITH_BATCHNORM = ["scaffold + asam + man + swa", "fedgamma + mixup + cutout + yogi", "centralised + asam + cutout + swa"]
+WITH_BATCHNORM = [
+    "scaffold + asam + man + swa",
+    "fedgamma + mixup + cutout + yogi",
+    "centralised + asam + cutout + swa",
+]
 """Resumed with silo BatchNorm in the fast tests too: a client's state, a server optimizer's, and neither."""
 MODES = [
     pytest.param(case, mode, marks=pytest.mark.slow if mode == "silo" and case not in WITH_BATCHNORM else ())
