@@ -1,7 +1,7 @@
 """Processes of their own that start at once: forked from a server that has loaded the libraries.
 
 A new Python takes two seconds to load PyTorch; these take a few hundredths.  They share nothing with the tests' own
-process, nor with each other.  One test of each command starts a new Python nevertheless, as a user does.
+process, nor with each other.  Where the start itself is tested, a new Python is started nevertheless.
 """
 
 from __future__ import annotations

@@ -82,7 +82,7 @@ are left out (a tenth of them at a time, as in tenfold cross-validation), times 
 
 An accuracy is a step function, whose largest deviation a few checks seldom meet.  Of the 69 interpolated surfaces
 above, with 1, 20 and 60 checks: three times the deviation at the checks alone was too small for 60, 16 and 4 (with 20
-checks by 5.5 times at most); this estimate for none, at 3 times the true one (median; to 10 where accuracies are smooth).
+checks by 5.5 times at most); this estimate for none, at 3 times the true one (median; 10 where accuracies are smooth).
 """
 _TENTHS = 10
 """Parts of the measured points of which each is left out once."""
