@@ -18,7 +18,11 @@ from landscape.compute.devices import TF32
 BatchNorm = Literal["frozen", "recalculated", "interpolated"]
 
 LAMBDA_TOLERANCE = 1e-2
-"""Relative error of λ_max at a point: enough to read a surface of it."""
+"""Relative error of λ_max at a point: enough to read a surface of it.
+
+At 12 points of a plane of ``digits_cnn`` (80 samples, λ_max from 9.6 to 203) the true ones, against float64 to 1e-8,
+were 2.5e-4 at most.
+"""
 
 
 class Points:

@@ -16,6 +16,7 @@ from analysis import HessianReport
 from analysis.hessian.__main__ import main
 from landscape import Landscape
 from landscape.terminal.command import run
+from tests.processes import as_rank, free_port, start_process
 
 
 def test_json_has_the_promised_keys_and_reads_back(checkpoint, tmp_path, capsys):
@@ -133,17 +134,30 @@ def test_pyhessian_answers_the_same_question(checkpoint, tmp_path, capsys):
     assert "power iteration" in capsys.readouterr().out
 
 
-def test_under_torchrun_the_ranks_share_the_work_and_one_of_them_speaks(checkpoint, tmp_path):
+def by_torchrun(line):
+    """What three ranks print."""
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "3", "-m", "analysis.hessian"]
+    return subprocess.run([*launcher, *line], capture_output=True, text=True, check=True).stdout
+
+
+def with_its_variables(line):
+    port = free_port()
+    started = [start_process(as_rank, rank, 3, port, main, line) for rank in range(3)]
+    printed = [rank.lines.read() for rank in started]
+    assert [rank.wait() for rank in started] == [0, 0, 0]
+    assert printed[1:] == ["", ""]
+    return printed[0]
+
+
+@pytest.mark.parametrize("launch", [with_its_variables, pytest.param(by_torchrun, marks=pytest.mark.slow)])
+def test_under_torchrun_the_ranks_share_the_work_and_one_of_them_speaks(checkpoint, tmp_path, launch):
     options = ["--top", "2", "--dtype", "float64", "--quiet", "--no-trace", "--json"]
     assert run(lambda: main([str(checkpoint), *options, str(tmp_path / "one")])) == 0
-    launcher = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "3", "-m", "analysis.hessian"]
-    shared = subprocess.run(
-        [*launcher, str(checkpoint), *options, str(tmp_path / "three")], capture_output=True, text=True, check=True
-    )
+    printed = launch([str(checkpoint), *options, str(tmp_path / "three")])
     one, three = (json.loads((tmp_path / name).read_text()) for name in ("one", "three"))
     assert three["eigenvalues"] == pytest.approx(one["eigenvalues"], rel=1e-10)
     assert three["loss"] == pytest.approx(one["loss"], rel=1e-12)
-    assert shared.stdout.count("Hessian-vector products") == 1
+    assert printed.count("Hessian-vector products") == 1
 
 
 def test_trace_can_be_asked_for_by_name(checkpoint, capsys):

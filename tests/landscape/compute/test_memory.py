@@ -1,11 +1,8 @@
 """Freed memory stays with the process: counted in pages that the system had to clear."""
 
-import subprocess
-import sys
-
 import pytest
 
-from tests.conftest import REPOSITORY
+from tests.processes import python, run_process
 
 PASSES = """
 import resource, sys
@@ -25,10 +22,10 @@ print(min(faults[1:]))
 
 
 def faults(word: str) -> int:
-    found = subprocess.run([sys.executable, "-c", PASSES, word], cwd=REPOSITORY, capture_output=True, text=True)
-    if "no glibc" in found.stdout:
+    _, found = run_process(python, PASSES, word)
+    if "no glibc" in found:
         pytest.skip("the C library is not glibc")
-    return int(found.stdout)
+    return int(found)
 
 
 def test_a_block_that_comes_and_goes_is_cleared_once():

@@ -181,7 +181,7 @@ def covered(intervals, exact) -> float:
 
 
 SEEDS = 200
-SPECTRA = ["spread", "outliers", "indefinite", "clustered"]
+SPECTRA = ["spread", "outliers", *(pytest.param(n, marks=pytest.mark.slow) for n in ("indefinite", "clustered"))]
 
 
 @pytest.mark.parametrize("name", SPECTRA)
@@ -227,11 +227,12 @@ def test_standard_errors_of_a_nets_hessian_cover():
     assert 0.90 <= covered(norms, np.sqrt((values**2).sum())) <= 0.99
 
 
-def test_the_band_of_the_density_covers_the_smoothed_spectrum():
+@pytest.mark.parametrize("seeds", [60, pytest.param(SEEDS, marks=pytest.mark.slow)])
+def test_the_band_of_the_density_covers_the_smoothed_spectrum(seeds):
     """Two standard errors of 8 probes cover 91 % in a t-distribution of 7 degrees: counted where there is a bulk."""
     operator, exact = matrix("spread")
     inside, width = [], []
-    for seed in range(SEEDS):
+    for seed in range(seeds):
         density = estimate_density(operator, probes=8, steps=25, points=25, relative_width=0.08, seed=seed)
         kernel = np.exp(-0.5 * ((density.grid[:, None] - exact) / density.width) ** 2)
         truth = kernel.mean(axis=1) / (density.width * np.sqrt(2 * np.pi))
