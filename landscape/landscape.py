@@ -263,8 +263,8 @@ class Landscape(Problem):
     def estimate_batch_statistics(self, w: Tensor | None = None) -> Tensor:
         """Set BatchNorm's statistics to those of all samples at a point, [b]; later evaluations use them.
 
-        Each layer's mean over micro-batches of nearly equal size (``batch_size``, which they depend on), in training mode; Dropout, if any, draws the same
-        numbers each time.
+        Each layer's mean over micro-batches of nearly equal size, in training mode; it depends on ``batch_size``.
+        Dropout, if any, draws the same numbers each time.
         """
         inputs = self.data.even_inputs(self.batch_size, self.dtype)
         with self.at(w), global_seed(0, "batch statistics"):
