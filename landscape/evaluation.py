@@ -189,9 +189,9 @@ class Evaluator:
 
         The choice depends on the clock, so two measurements may differ by rounding.
 
-        Sizes from a sixteenth to four times the present one, or 256 where that is less, are timed at the module's present point, in ascending
-        order, until two in succession are slower than the best or the device's memory runs out.  Of sizes that are
-        nearly as fast, the smallest is taken, which needs the least memory.
+        Sizes from a sixteenth to four times the present one, or 256 where that is less, are timed at the module's
+        present point, in ascending order, until two in succession are slower than the best or the device's memory runs
+        out.  Of sizes that are nearly as fast, the smallest is taken, which needs the least memory.
         """
         data = self._batches.data
         if not isinstance(data, Samples):

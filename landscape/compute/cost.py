@@ -21,10 +21,10 @@ THREADED_FLOPS = 1e8
 """From this many floating-point operations in a forward pass on, several CPU threads are worth it.
 
 A training step, an evaluation and a product with a kept graph of ``digits_mlp``, ``digits_cnn`` and ``lenet_fed`` at
-batches of 1 to 4000 were timed with one, two and four threads on four cores.  At best two threads gain nothing up to
-1e7 operations, and a fifth to two fifths from there to 1e8; on cores that are shared with other work four threads take
-100 to 1500 times as long as one below 1e7, 50 to 100 times at 1e8, and 9 to 20 times at 1e9.  One thread takes 2 to 10
-ms for a forward pass of 1e8.
+batches of 1 to 4000 were timed with one, two and four threads, on four cores that other work kept busy.  At best two
+threads gained nothing up to 1e7 operations, and a fifth to two fifths from there to 1e8.  In the median four threads
+took 130 to 1600 times as long as one below 1e7, 15 to 120 times at 1e8 (5 to 15 ms on one thread, forward) and 10 to 20
+times at 1e9: a thread that waits for another one's core costs milliseconds, each time that threads meet.
 """
 EXAMPLES = 2
 """Samples to measure the cost with: a model whose BatchNorm takes the batch's statistics refuses a single one."""

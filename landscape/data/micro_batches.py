@@ -49,8 +49,8 @@ def micro_batch_size(device: torch.device, task: str, targets: Tensor, cost: Sam
     | ``digits_mlp``, 1442 | all | 1.00 | 2.13 | 18.3 |
     | ``digits_cnn``, 1442 | all | 1.00 | 1.33 | 4.58 |
     | ``lenet_fed``, 512 | 256 | 1.05 | 1.05 | 1.2 |
-    | ``resnet20_gn``, 256 | 64 | 1.01 to 1.17 | 1.01 | 1.1 |
-    | ``resnet18_gn``, 256 | 256 | 1.00 | 1.00 | 2.8 |
+    | ``resnet20_gn``, 256 | 64 | 1.01 (of a block) to 1.17 | 1.02 | 1.1 |
+    | ``resnet18_gn``, 256 | 256 | 1.00 | 1.00 | – |
 
     On CUDA it is 1024, and for models that do not take a few samples alone 256 on the CPU; for segmentation, whose
     images are large, as many pixels as so many small images have.
