@@ -46,7 +46,7 @@ class Place:
     """the network: of a state dict from elsewhere, or where the checkpoint names it as package.module:callable"""
     data: Annotated[str | None, option("NAME", "the checkpoint's")] = None
     """the data set: of a state dict from elsewhere, or where the checkpoint names it as package.module:callable"""
-    batch_size: Annotated[int | None, option("N", "256 on the CPU, 1024 on CUDA")] = None
+    batch_size: Annotated[int | None, option("N", "by one's memory on the CPU, 1024 on CUDA")] = None
     """samples per micro-batch: speed and memory, not results"""
     stream: Annotated[bool | None, _AUTO_YES_NO] = None
     """samples stay in the host's memory, micro-batches go to the GPU in turn; auto: above half of its free memory"""

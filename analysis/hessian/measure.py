@@ -22,9 +22,12 @@ from analysis.hessian.spectrum.trace import Trace, estimate_trace
 from analysis.hessian.spectrum.verify import verify as check
 from analysis.source import Source
 from landscape import Checkpoint, FedscapeError, Landscape
+from landscape.compute.cost import threads_for
 from landscape.compute.devices import TF32, TF32_EPSILON, cpu_threads
 from landscape.terminal.progress import Progress
 
+_OF_A_STEP = 4 * 64
+"""Operations by coordinate of a Lanczos step: products with a basis of 64 vectors and with its transpose."""
 _MATRICES: dict[str, Callable[[Landscape, int, GraphMemory], Operator]] = {
     "hessian": lambda landscape, seed, memory: Hessian(landscape, graph_memory=memory),
     "ggn": lambda landscape, seed, memory: GaussNewton(landscape),
@@ -84,7 +87,8 @@ def measure_hessian(
               :func:`analysis.hessian.spectrum.refinement.refined`); the trace goes on from the float32 vectors.
             * ``graph_memory``: of the Hessian's products, as in :meth:`landscape.Landscape.hessian`.
             * ``state``: a file to keep the eigenvalue iteration in; after a kill the same call continues there.
-            * ``threads``: CPU threads; as many as PyTorch has unless given.
+            * ``threads``: CPU threads; unless given, one where a micro-batch and a Lanczos step are small work
+              (:func:`landscape.compute.cost.threads_for`), and else as many as PyTorch has.
 
     Raises:
         FedscapeError: a checkpoint or data that cannot be loaded, a loss that is not finite there, products
@@ -107,7 +111,9 @@ def measure_hessian(
     what, where, how = grouped("measure_hessian", named, groups)
     what.check()
     with cpu_threads(how.threads):
-        return _measure(_landscape_of(subject, what, where), what, where.split, how, verify, progress)
+        landscape = _landscape_of(subject, what, where)
+        with threads_for(max(landscape.micro_batches.flops, _OF_A_STEP * landscape.dimension)):
+            return _measure(landscape, what, where.split, how, verify, progress)
 
 
 def _landscape_of(subject: Landscape | Checkpoint | str | Path, spectrum: Spectrum, source: Source) -> Landscape:

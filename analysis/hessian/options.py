@@ -125,7 +125,7 @@ class Effort:
     """of gradients' graphs kept between products (500MB, ...); 0: one micro-batch's at a time, for large models"""
     state: Annotated[str | Path | None, _read_as(Path | None, "FILE", "none")] = None
     """keep the eigenvalue iteration there: after a kill the same command continues (one checkpoint at a time)"""
-    threads: Annotated[int | None, option("N", "OMP_NUM_THREADS, or PyTorch's choice")] = None
+    threads: Annotated[int | None, option("N", "OMP_NUM_THREADS; else 1 for small work, or PyTorch's")] = None
     """CPU threads"""
 
 

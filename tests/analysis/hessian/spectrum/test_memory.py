@@ -65,7 +65,7 @@ images = lambda: nn.Sequential(
 def measured(code: str) -> dict[str, float]:
     """The numbers that the code prints in a process of its own."""
     # Above that size glibc gives memory back at once, so that what is resident is what is in use.
-    environment = {**os.environ, "MALLOC_MMAP_THRESHOLD_": "65536", "OMP_NUM_THREADS": "1"}
+    environment = {**os.environ, "MALLOC_MMAP_THRESHOLD_": "65536", "OMP_NUM_THREADS": "1", "FEDSCAPE_KEEP_MEMORY": "0"}
     done = subprocess.run([sys.executable, "-c", _COMMON + code], capture_output=True, text=True, env=environment)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
