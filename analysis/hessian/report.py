@@ -168,6 +168,14 @@ class HessianReport:
         e = self.eigen
         return doubts(float(e.values[i]), bool(e.converged[i]), e.refinement.noise if e.refinement else None)
 
+    def remarks(self, places: Sequence[int] | None = None) -> list[str]:
+        """What must be said of the eigenvalues at these places (all unless given) and of the trace."""
+        labels = self.labels()
+        doubtful = [(labels[i], self.doubts(i)) for i in (range(len(labels)) if places is None else places)]
+        said = [label + doubt.replace(",", "", 1) for label, doubt in doubtful if doubt]
+        short = self.trace.shortfall if self.trace is not None else ""
+        return [*said, f"trace {short}"] if short else said
+
     def with_ratios(self, ratios: Sequence[tuple[int, int]]) -> HessianReport:
         """The same report that shows these ratios beside λ1/λ5.
 
@@ -348,9 +356,6 @@ def comparison_table(reports: Sequence[HessianReport]) -> Table:
         trace = (None, None) if r.trace is None else (r.trace.value, r.trace.stderr)
         values = [float(of[i]) for i in ends.values() for of in (r.eigen.values, r.eigen.bounds)]
         ratios = [number for i, j in pairs for number in (r.ratio(i, j), r.ratio_error(i, j))]
-        remarks = [f"{name}{r.doubts(i)}".replace(",", "", 1) for name, i in ends.items() if r.doubts(i)]
-        remarks += [f"trace {r.trace.shortfall}"] if r.trace is not None and r.trace.shortfall else []
-        data = f"{r.samples:,} {r.split} samples"
-        remark = "; ".join(remarks) or None
-        rows.append((r.title, data, r.loss, r.accuracy, *values, *ratios, *trace, float(r.hvps), r.seconds, remark))
+        data, said = f"{r.samples:,} {r.split} samples", "; ".join(r.remarks(list(ends.values()))) or None
+        rows.append((r.title, data, r.loss, r.accuracy, *values, *ratios, *trace, float(r.hvps), r.seconds, said))
     return Table((*columns, "trace", "trace stderr", "products", "seconds", "remarks"), tuple(rows))

@@ -12,7 +12,7 @@ from matplotlib.ticker import FixedLocator, MaxNLocator, NullFormatter
 
 from analysis.hessian.report import MATRICES, DensityAxis, EigenvalueAxis, HessianReport
 from analysis.hessian.spectrum.density import Density, SymLog
-from analysis.style import COLOURS, DASHES, MARKERS
+from analysis.style import COLOURS, DASHES, MARKERS, cross_out, crossed
 from landscape import FedscapeError
 
 _TENFOLD = 10
@@ -42,8 +42,7 @@ def draw_eigenvalues(ax: Axes, reports: Sequence[HessianReport], labels: Sequenc
             capsize=3,
             label=label,
         )
-        doubtful = ~report.eigen.converged
-        ax.plot(ranks[doubtful], report.eigen.values[doubtful], "x", color="black", markersize=9)
+        cross_out(ax, ranks, report.eigen.values, report.eigen.converged)
     first = reports[0]
     rank, title = _ENDS[first.which]
     ax.set(xlabel=rank, ylabel=f"eigenvalue of the {MATRICES[first.matrix]}", title=title)
@@ -105,11 +104,6 @@ def draw_densities(
         ax.legend(fontsize="small")
 
 
-def crossed(reports: Sequence[HessianReport]) -> str:
-    """What crosses among eigenvalues are, to follow a caption; empty where there is none."""
-    return "" if all(report.eigen.converged.all() for report in reports) else "; crosses: NOT CONVERGED"
-
-
 def density_caption(reports: Sequence[HessianReport], eigenvalue_axis: EigenvalueAxis = "auto") -> str:
     """What the curves and bands of :func:`draw_densities` are, in a few words."""
     densities = [_density_of(report) for report in reports]
@@ -168,7 +162,7 @@ def plot_spectra(
         draw_densities(axes[1], reports, names, eigenvalue_axis, density_axis)
     if len(reports) == 1:
         figure.suptitle(reports[0].title, fontsize=11)
-    caption = f"error bars: error bounds{crossed(reports)}"
+    caption = f"error bars: error bounds{crossed([report.eigen.converged for report in reports])}"
     if panels == 2:
         caption += f"\n{density_caption(reports, eigenvalue_axis)}"
     figure.supxlabel(caption, fontsize=8, color="0.3")
@@ -189,9 +183,8 @@ def plot_rounds(runs: Mapping[str, Sequence[tuple[int, HessianReport]]]) -> Figu
         style |= {"linewidth": 1, "capsize": 3, "label": name}
         values = [report.eigen.values[0] for _, report in points]
         axes["eigenvalue"].errorbar(rounds, values, [report.eigen.bounds[0] for _, report in points], **style)
-        doubtful = [i for i, (_, report) in enumerate(points) if not report.eigen.converged[0]]
-        crosses = [rounds[i] for i in doubtful], [values[i] for i in doubtful]
-        axes["eigenvalue"].plot(*crosses, "x", color="black", markersize=9)
+        converged = np.array([report.eigen.converged[0] for _, report in points])
+        cross_out(axes["eigenvalue"], np.array(rounds), np.array(values), converged)
         if traced:
             traces = [report.trace for _, report in points if report.trace is not None]
             axes["trace"].errorbar(rounds, [t.value for t in traces], [2 * t.stderr for t in traces], **style)
@@ -209,6 +202,6 @@ def plot_rounds(runs: Mapping[str, Sequence[tuple[int, HessianReport]]]) -> Figu
             ax.legend()
     caption = "error bars: error bounds of the eigenvalues"
     caption += "; two standard errors of the traces" if traced else ""
-    caption += crossed([report for points in runs.values() for _, report in points])
+    caption += crossed([report.eigen.converged[:1] for points in runs.values() for _, report in points])
     figure.supxlabel(caption, fontsize=8, color="0.3")
     return figure

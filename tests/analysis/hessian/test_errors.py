@@ -12,7 +12,6 @@ import pytest
 
 from analysis import HessianReport, measure_hessian
 from analysis.hessian.__main__ import main
-from analysis.hessian.client_results import ClientCurves
 from analysis.hessian.plots.spectrum import plot_rounds, plot_spectra
 from analysis.hessian.report import comparison_table
 from analysis.hessian.spectrum.eigen import Refinement
@@ -40,7 +39,8 @@ ESTIMATES = {
 }
 """Of each estimate, by its keys in the JSON file, where its error is."""
 EXACT = {
-    "means over all samples": "loss accuracy clients.losses clients.accuracies clients.loss_mean clients.loss_deviation "
+    "means over all samples": "loss accuracy clients.losses clients.accuracies clients.loss_mean "
+    "clients.loss_deviation "
     "clients.accuracy_mean clients.accuracy_deviation sharpness.*.loss activations.*",
     "arithmetic of the weights": "layers.norm_product.*",
     "derivatives over all samples": "sharpness.SAM.value sharpness.adaptive.value sharpness.gradient_noise.norm",
@@ -48,7 +48,8 @@ EXACT = {
     "refinement.noise *.noise",
     "what the density is drawn and computed from": "density.grid density.nodes density.weights density.width "
     "density.shares.delta",
-    "what was asked for": "*seed *.radius *.steps *.eta *.m *.batch_size trace.tolerance weight_decay man clients.round",
+    "what was asked for": "*seed *.radius *.steps *.eta *.m *.batch_size trace.tolerance weight_decay man "
+    "clients.round data_of_clients",
     "counts": "*products *hvps *probes *samples parameters trace.deflated trace.degrees *.draws layers.parameters "
     "clients.clients",
     "the clock": "seconds",
