@@ -263,7 +263,8 @@ class HessianReport:
             if (ratio := self.ratio(i, j)) is not None:
                 rows.append((f"λ{i}/λ{j}", f"{ratio:.4g}", f"± {self.ratio_error(i, j):.1e} (error bound)"))
         if self.trace is not None:
-            error = f"± {self.trace.stderr:.2g} (standard error)"
+            probes = f"{self.trace.probes} random probes" if self.trace.probes else "every coordinate taken"
+            error = f"± {self.trace.stderr:.2g} (standard error, {probes})"
             short = f", {self.trace.shortfall}" if self.trace.shortfall else ""
             rows.append(("trace", f"{self.trace.value:.6g}", error + short))
         if self.density is not None:

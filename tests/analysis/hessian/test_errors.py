@@ -119,6 +119,13 @@ def test_every_row_of_the_table_says_how_sure_it_is(report):
         assert "±" in error or "95 %" in error or error.startswith("mean over "), name
 
 
+@pytest.mark.parametrize(("probes", "words"), [(7, "7 random probes"), (0, "every coordinate taken")])
+def test_the_trace_says_of_how_many_probes_its_standard_error_is(report, probes, words):
+    rows = replace(report, trace=replace(report.trace, probes=probes)).rows()
+    (error,) = (error for name, _, error in rows if name == "trace")
+    assert error.endswith(f"(standard error, {words})")
+
+
 def test_the_comparison_has_an_error_beside_each_estimate_and_says_what_is_doubtful(report):
     table = comparison_table([report.with_ratios([(1, 2)]), doubtful(report)])
     first, second = (dict(zip(table.columns, row, strict=True)) for row in table.rows)
