@@ -143,7 +143,14 @@ def _measured(command: Command, path: Path, left_out: str | None = None) -> _Res
         numbers["pyhessian"] = _compared(command, path, report)
     supplements, seed, quiet = [], command.effort.seed, command.output.quiet
     for one in measure_supplements(
-        extras, path, command.source, seed, not quiet, penalty=command.spectrum.penalty, sampled=command.rounds
+        extras,
+        path,
+        command.source,
+        seed,
+        not quiet,
+        penalty=command.spectrum.penalty,
+        sampled=command.rounds,
+        refine=command.effort.refine,
     ):
         print(f"{one.title}\n{one.table}\n")
         numbers[one.key] = one.numbers

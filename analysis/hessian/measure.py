@@ -17,7 +17,7 @@ from analysis.hessian.spectrum.blocks import block_of
 from analysis.hessian.spectrum.density import Density, estimate_density
 from analysis.hessian.spectrum.eigen import Eigenpairs, extreme_eigenpairs
 from analysis.hessian.spectrum.operators import Fisher, GaussNewton, Hessian, Operator, Report, Shifted
-from analysis.hessian.spectrum.refinement import refined
+from analysis.hessian.spectrum.refinement import refined, spent
 from analysis.hessian.spectrum.trace import Trace, estimate_trace
 from analysis.hessian.spectrum.verify import verify as check
 from analysis.source import Source
@@ -159,7 +159,7 @@ def _measure(
         parameters=landscape.dimension,
         dtype=landscape.precision,
         device=str(landscape.device),
-        hvps=operator.products + (eigen.refinement.products if eigen.refinement else 0),
+        hvps=spent(operator, eigen),
         seconds=time.perf_counter() - start,
         which=spectrum.which,
         matrix=spectrum.kind,
@@ -227,8 +227,9 @@ def _title(whole: Landscape, spectrum: Spectrum, parameters: int) -> str:
 
 
 def _with_rounding(eigen: Eigenpairs, precision: str) -> Eigenpairs:
-    """Residuals and bounds are no less than TF32's rounding of the products, of which the iteration knows nothing."""
-    if precision != TF32:
+    """Where nothing refined them, residuals and bounds are no less than TF32's rounding of the products, of which the
+    iteration knows nothing."""
+    if precision != TF32 or eigen.refinement is not None:
         return eigen
     rounding = TF32_EPSILON * np.abs(eigen.values).max()
     return replace(eigen, residuals=np.maximum(eigen.residuals, rounding), bounds=np.maximum(eigen.bounds, rounding))

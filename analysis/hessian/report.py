@@ -13,7 +13,8 @@ import torch
 
 from analysis.hessian.spectrum.density import Density
 from analysis.hessian.spectrum.eigen import Eigenpairs, Refinement
-from analysis.hessian.spectrum.shares import Shares
+from analysis.hessian.spectrum.refinement import doubts
+from analysis.hessian.spectrum.shares import Shares, shares
 from analysis.hessian.spectrum.trace import Trace
 from landscape import FedscapeError
 from landscape.compute.devices import TF32, TF32_EPSILON
@@ -31,7 +32,13 @@ _PLAIN = (
     "weight_decay", "man",
 )  # fmt: skip
 
-
+MATRICES = {
+    "hessian": "Hessian",
+    "ggn": "Gauss-Newton matrix",
+    "fisher": "empirical Fisher matrix",
+    "mc-fisher": "Monte-Carlo Fisher matrix",
+}
+"""In words, for pictures."""
 _PRODUCTS = {
     "hessian": "Hessian-vector",
     "ggn": "Gauss-Newton-vector",
@@ -153,7 +160,21 @@ class HessianReport:
         if self.density is None:
             return None
         epsilon = TF32_EPSILON if self.dtype == TF32 else torch.finfo(getattr(torch, self.dtype)).eps
-        return self.density.shares(self.parameters, epsilon)
+        noise = self.eigen.refinement.noise if self.eigen.refinement else 0.0
+        return shares(self.density.nodes, self.density.weights, self.parameters, epsilon, floor=noise)
+
+    def doubts(self, i: int) -> str:
+        """What must be said of the eigenvalue at that place (:func:`analysis.hessian.spectrum.refinement.doubts`)."""
+        e = self.eigen
+        return doubts(float(e.values[i]), bool(e.converged[i]), e.refinement.noise if e.refinement else None)
+
+    def remarks(self, places: Sequence[int] | None = None) -> list[str]:
+        """What must be said of the eigenvalues at these places (all unless given) and of the trace."""
+        labels = self.labels()
+        doubtful = [(labels[i], self.doubts(i)) for i in (range(len(labels)) if places is None else places)]
+        said = [label + doubt.replace(",", "", 1) for label, doubt in doubtful if doubt]
+        short = self.trace.shortfall if self.trace is not None else ""
+        return [*said, f"trace {short}"] if short else said
 
     def with_ratios(self, ratios: Sequence[tuple[int, int]]) -> HessianReport:
         """The same report that shows these ratios beside λ1/λ5.
@@ -231,30 +252,28 @@ class HessianReport:
 
     def rows(self) -> list[tuple[str, str, str]]:
         """The table: quantity, value, uncertainty."""
-        noise = self.eigen.refinement.noise if self.eigen.refinement else 0.0
-
-        def lost(value: float) -> str:
-            return f", below the noise of float32 products ({noise:.1e})" if abs(value) < noise else ""
-
+        e = self.eigen
         rows = [
-            (label, f"{value:.6g}", f"residual {residual:.1e}" + ("" if converged else ", NOT CONVERGED") + lost(value))
-            for label, value, residual, converged in zip(
-                self.labels(), self.eigen.values, self.eigen.residuals, self.eigen.converged, strict=True
+            (label, f"{value:.6g}", f"± {bound:.1e} (error bound), residual {residual:.1e}{self.doubts(i)}")
+            for i, (label, value, bound, residual) in enumerate(
+                zip(self.labels(), e.values, e.bounds, e.residuals, strict=True)
             )
         ]
         for i, j in ((1, 5), *self.ratios):
             if (ratio := self.ratio(i, j)) is not None:
                 rows.append((f"λ{i}/λ{j}", f"{ratio:.4g}", f"± {self.ratio_error(i, j):.1e} (error bound)"))
         if self.trace is not None:
-            error = f"± {self.trace.stderr:.2g} (standard error)"
+            probes = f"{self.trace.probes} random probes" if self.trace.probes else "every coordinate taken"
+            error = f"± {self.trace.stderr:.2g} (standard error, {probes})"
             short = f", {self.trace.shortfall}" if self.trace.shortfall else ""
             rows.append(("trace", f"{self.trace.value:.6g}", error + short))
         if self.density is not None:
             rows += self._density_rows()
-        over = f"{self.samples:,} {self.split} samples" + (", without the weight decay" if self.weight_decay else "")
-        rows.append(("loss + MAN" if self.man else "loss", f"{self.loss:.6g}", over))
+        over = f"mean over {self.samples:,} {self.split} samples"
+        decay = ", without the weight decay" if self.weight_decay else ""
+        rows.append(("loss + MAN" if self.man else "loss", f"{self.loss:.6g}", over + decay))
         if self.accuracy is not None:
-            rows.append(("accuracy", f"{self.accuracy:.2%}", ""))
+            rows.append(("accuracy", f"{self.accuracy:.2%}", over))
         return rows
 
     def _density_rows(self) -> list[tuple[str, str, str]]:
@@ -325,18 +344,19 @@ class HessianReport:
 
 
 def comparison_table(reports: Sequence[HessianReport]) -> Table:
-    """A row for each report: loss, accuracy, the first and the last eigenvalue (or both ends), λ1/λ5 and the other
-    ratios asked for, trace, cost."""
+    """A row for each report: data, loss, accuracy; the first and last eigenvalue (or both ends), λ1/λ5 and the other
+    ratios asked for and the trace, each with its error; cost; what must be said of these numbers."""
     first = reports[0]
     other = len(first.eigen.values) // 2 if first.which == "both" else -1
-    ends = first.labels()[0], first.labels()[other]
+    ends = dict(zip((first.labels()[0], first.labels()[other]), (0, other), strict=True))
     pairs = list(dict.fromkeys([(1, 5), *(pair for report in reports for pair in report.ratios)]))
-    names = [f"λ{i}/λ{j}" for i, j in pairs]
-    columns = ("model", "loss", "accuracy", *ends, *names, "trace", "trace stderr", "products", "seconds")
+    estimates = [*ends, *(f"λ{i}/λ{j}" for i, j in pairs)]
+    columns = ("model", "data", "loss", "accuracy", *(c for name in estimates for c in (name, f"{name} error bound")))
     rows = []
     for r in reports:
         trace = (None, None) if r.trace is None else (r.trace.value, r.trace.stderr)
-        values = float(r.eigen.values[0]), float(r.eigen.values[other])
-        ratios = [r.ratio(i, j) for i, j in pairs]
-        rows.append((r.title, r.loss, r.accuracy, *values, *ratios, *trace, float(r.hvps), r.seconds))
-    return Table(columns, tuple(rows))
+        values = [float(of[i]) for i in ends.values() for of in (r.eigen.values, r.eigen.bounds)]
+        ratios = [number for i, j in pairs for number in (r.ratio(i, j), r.ratio_error(i, j))]
+        data, said = f"{r.samples:,} {r.split} samples", "; ".join(r.remarks(list(ends.values()))) or None
+        rows.append((r.title, data, r.loss, r.accuracy, *values, *ratios, *trace, float(r.hvps), r.seconds, said))
+    return Table((*columns, "trace", "trace stderr", "products", "seconds", "remarks"), tuple(rows))

@@ -53,6 +53,9 @@ def test_writes_a_sheet_and_a_table_whose_numbers_are_the_checkpoints_own(runs, 
         assert float(row["λ1"]) == pytest.approx(exact[0], rel=2e-3)
         assert float(row["λ1/λ5"]) == pytest.approx(exact[0] / exact[4], rel=4e-3)
         trace = measure_hessian(one.checkpoint, 5, samples=60, device="cpu").trace
+        assert abs(float(row["λ1"]) - exact[0]) <= float(row["λ1 error bound"])
+        assert abs(float(row["λ1/λ5"]) - exact[0] / exact[4]) <= float(row["λ1/λ5 error bound"])
+        assert row["remarks"] == f"trace {trace.shortfall}"
         assert (float(row["trace"]), float(row["trace stderr"])) == (trace.value, trace.stderr)
 
 

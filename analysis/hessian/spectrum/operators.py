@@ -68,8 +68,8 @@ class _OnLandscape(Multiplying):
         self._precise, self._w = precise, w
 
     def in_float64(self) -> Operator | None:
-        """The same matrix at the same point in float64, without graphs kept; ``None`` if it is not one in float32."""
-        if self.landscape.precision != "float32":
+        """The same matrix at the same point in float64, without graphs kept; ``None`` if it is in float64 itself."""
+        if self.landscape.precision == "float64":
             return None
         other = self.landscape.to("float64")
         w = self.landscape.weights if self._w is None else self._w
@@ -169,7 +169,7 @@ class Shifted(Multiplying):
 
 
 def in_float64(operator: Operator) -> Operator | None:
-    """The same matrix in float64, where the operator is of a landscape in float32; else ``None``."""
+    """The same matrix in float64, where the operator is of a landscape in float32 or TF32; else ``None``."""
     if isinstance(operator, Shifted):
         inner = in_float64(operator.operator)
         return None if inner is None else Shifted(inner, operator.shift)

@@ -72,12 +72,13 @@ def rounding_floor(nodes: np.ndarray, epsilon: float) -> float:
     return _ROUNDING * epsilon * float(np.abs(nodes).max()) or np.finfo(float).tiny
 
 
-def resolved_delta(nodes: np.ndarray, weights: np.ndarray, epsilon: float) -> float:
-    """The least δ above the rounding at which the quadratures leave no more than 5 % undecided, at −δ and at δ.
+def resolved_delta(nodes: np.ndarray, weights: np.ndarray, epsilon: float, floor: float = 0.0) -> float:
+    """The least δ above the rounding, and no less than ``floor``, at which the quadratures leave no more than 5 %
+    undecided, at −δ and at δ.
 
     It has two digits, so that what is printed is what was measured.
     """
-    tried, largest = rounding_floor(nodes, epsilon), float(np.abs(nodes).max())
+    tried, largest = max(rounding_floor(nodes, epsilon), floor), float(np.abs(nodes).max())
     while True:
         delta = float(f"{tried:.1e}")
         if tried >= largest or max(_undecided(nodes, weights, t).mean() for t in (-delta, delta)) <= _UNDECIDED:
@@ -85,7 +86,9 @@ def resolved_delta(nodes: np.ndarray, weights: np.ndarray, epsilon: float) -> fl
         tried *= _FINER
 
 
-def shares(nodes: np.ndarray, weights: np.ndarray, d: int, epsilon: float, delta: float | None = None) -> Shares:
+def shares(
+    nodes: np.ndarray, weights: np.ndarray, d: int, epsilon: float, delta: float | None = None, floor: float = 0.0
+) -> Shares:
     """The three shares, with errors.
 
     The intervals cover two errors.  That of the quadrature is bounded (Chebyshev, Markov and Stieltjes): every
@@ -99,6 +102,7 @@ def shares(nodes: np.ndarray, weights: np.ndarray, d: int, epsilon: float, delta
         d: the dimension.
         epsilon: the relative rounding error of the products.
         delta: δ; by default :func:`resolved_delta`.
+        floor: what products were measured to be off by: a δ that is not given is no less.
 
     Example:
         >>> import numpy as np
@@ -107,7 +111,7 @@ def shares(nodes: np.ndarray, weights: np.ndarray, d: int, epsilon: float, delta
         (0.75, 0.01)
     """
     if delta is None:
-        delta = resolved_delta(nodes, weights, epsilon)
+        delta = resolved_delta(nodes, weights, epsilon, floor)
     sides = (-1.0, 1.0)
     masses = [(weights * (side * nodes > delta)).sum(axis=1) for side in sides]
     widths = [_undecided(nodes, weights, side * delta) for side in sides]

@@ -61,6 +61,7 @@ def test_several_checkpoints_make_one_table(checkpoint, tmp_path, capsys):
         assert float(row["trace"]) == n["trace"]["value"]
     with np.load(tmp_path / "hessian.npz") as arrays:
         assert arrays["1_eigenvalues"].tolist() == numbers[1]["eigenvalues"]
+        assert arrays["1_error_bounds"].tolist() == numbers[1]["error_bounds"]
         assert arrays["0_density_grid"].tolist() == numbers[0]["density"]["grid"]
     assert "λ6569" in capsys.readouterr().out
 

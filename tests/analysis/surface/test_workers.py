@@ -16,7 +16,7 @@ import torch.distributed as dist
 from torch import nn
 
 import analysis.surface.workers
-from analysis.surface import Surface, measure_surface
+from analysis.surface import Surface, measure_surface, points
 from analysis.surface.planes import random_plane
 from analysis.surface.points import Points
 from analysis.surface.workers import Workers, workers_for
@@ -305,7 +305,7 @@ def test_ranks_take_turns_at_the_points(tmp_path):
     np.testing.assert_array_equal(Surface.load(tmp_path / "s.h5").loss, alone.loss)
 
 
-def test_largest_eigenvalue_at_each_point_is_that_of_the_dense_hessian(tmp_path):
+def test_largest_eigenvalue_at_each_point_is_that_of_the_dense_hessian(tmp_path, monkeypatch):
     torch.manual_seed(0)
     net = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 2)).double()
     x, y = torch.randn(12, 3, dtype=torch.float64), torch.arange(12) % 2
@@ -324,5 +324,11 @@ def test_largest_eigenvalue_at_each_point_is_that_of_the_dense_hessian(tmp_path)
         dense = torch.autograd.functional.hessian(loss, w)
         assert surface.lambda_max[j, i] == pytest.approx(torch.linalg.eigvalsh(dense)[-1].item(), rel=1e-2)
     np.testing.assert_array_equal(Surface.load(tmp_path / "s.h5").lambda_max, surface.lambda_max)
+    assert surface.facts()["λ_max at the centre"].endswith(" (± 1% at most)")
+    assert surface.to_dict()["lambda_max_relative_error_bound"] == 0.01
+    assert np.isnan(points._largest_eigenvalue(function, torch.full_like(function.weights, torch.inf)))
+    found = points.largest_eigenpairs(points.Hessian(function), 1, max_products=1)
+    monkeypatch.setattr(points, "largest_eigenpairs", lambda *_, **__: found)
+    assert np.isnan(points._largest_eigenvalue(function, function.weights)), "one product is not enough to know it"
     with pytest.raises(FedscapeError, match=r"differs in lambda max \(True there, False here\)"):
         measure_surface(function, points=3, weight_decay=0.1, store=tmp_path / "s.h5")

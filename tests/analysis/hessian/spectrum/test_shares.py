@@ -1,5 +1,7 @@
 """Shares of eigenvalues below −δ, within ±δ and above δ, against dense spectra; errors of what densities tell."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -7,7 +9,7 @@ from sklearn.datasets import load_digits
 from torch import nn
 
 from analysis import Dense, estimate_density, measure_hessian
-from analysis.hessian.spectrum.shares import _undecided, resolved_delta
+from analysis.hessian.spectrum.shares import _undecided, resolved_delta, shares
 from landscape import Landscape
 from tests.analysis.hessian.spectrum.spectra import dense_hessian, matrix, small_landscape
 
@@ -99,6 +101,19 @@ def test_intervals_hold_known_spectra(name, dtype, seeds):
     found = covered(operator, eigenvalues, seeds, dtype, steps=25)
     assert min(found[name] for name in NAMES) >= 0.90
     assert found["width"] < 0.25
+
+
+def test_eigenvalues_below_the_measured_noise_of_the_products_count_as_zeros():
+    operator, eigenvalues = matrix("rank deficient")
+    density, largest = estimate_density(operator, steps=8), eigenvalues.max()
+    plain, floor = density.shares(len(eigenvalues)), 0.3 * largest
+    noisy = shares(density.nodes, density.weights, len(eigenvalues), 2**-23, floor=floor)
+    assert plain.delta < 1e-3 * largest
+    assert floor <= noisy.delta < 1.5 * floor
+    report = measure_hessian(small_landscape().to("float32"), 2, density=True, density_steps=12, trace=False)
+    spent = replace(report.eigen.refinement, noise=0.5 * float(report.eigen.values[0]))
+    told = replace(report, eigen=replace(report.eigen, refinement=spent))
+    assert report.shares.delta < spent.noise <= told.shares.delta
 
 
 @pytest.mark.parametrize("seeds", [80, pytest.param(200, marks=pytest.mark.slow)])
