@@ -6,14 +6,17 @@ import html
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import numpy as np
 import torch
 
+from analysis.hessian.checks.differences import disagreement
 from analysis.hessian.spectrum.density import Density
-from analysis.hessian.spectrum.eigen import Eigenpairs, Refinement
+from analysis.hessian.spectrum.eigen import Eigenpairs, Refinement, StepComparison
+from analysis.hessian.spectrum.operators import Product
 from analysis.hessian.spectrum.shares import Shares
+from analysis.hessian.spectrum.symmetry import complaint
 from analysis.hessian.spectrum.trace import Trace
 from landscape import FedscapeError
 from landscape.compute.devices import TF32, TF32_EPSILON
@@ -28,10 +31,11 @@ Matrix = Literal["hessian", "ggn", "fisher", "mc-fisher"]
 
 _PLAIN = (
     "hvps", "seconds", "samples", "parameters", "loss", "accuracy", "split", "dtype", "device", "which", "matrix",
-    "weight_decay", "man",
+    "product", "weight_decay", "man",
 )  # fmt: skip
 
 
+_Kind = TypeVar("_Kind", Refinement, StepComparison)
 _PRODUCTS = {
     "hessian": "Hessian-vector",
     "ggn": "Gauss-Newton-vector",
@@ -73,9 +77,8 @@ def _lists(density: Density) -> dict[str, Any]:
     return {name: value.tolist() if isinstance(value, np.ndarray) else value for name, value in vars(density).items()}
 
 
-def _refinement(numbers: dict[str, Any]) -> Refinement | None:
-    found = numbers.get("refinement")
-    return None if found is None else Refinement(**found)
+def _read(kind: type[_Kind], found: dict[str, Any] | None) -> _Kind | None:
+    return None if found is None else kind(**found)
 
 
 def _arrays(density: dict[str, Any]) -> dict[str, Any]:
@@ -99,6 +102,7 @@ class HessianReport:
         hvps: matrix-vector products spent in all.
         seconds: time spent in all.
         which: the end of the spectrum measured; ``matrix``: which matrix; ``weight_decay``: c of c I added to it.
+        product: ``autograd``, or ``fd`` for products by differences of gradients.
         man: what MAN's activation norms are multiplied by in the loss; block: globs over the parameters whose principal
             block it is, of which ``parameters`` is the dimension; empty for the whole.
         ratios: (i, j) of the λ_i/λ_j to show beside λ1/λ5.
@@ -119,6 +123,7 @@ class HessianReport:
     seconds: float
     which: str = "largest"
     matrix: str = "hessian"
+    product: Product = "autograd"
     weight_decay: float = 0.0
     man: float = 0.0
     block: tuple[str, ...] = ()
@@ -153,6 +158,7 @@ class HessianReport:
         if self.density is None:
             return None
         epsilon = TF32_EPSILON if self.dtype == TF32 else torch.finfo(getattr(torch, self.dtype)).eps
+        epsilon = max(epsilon, self.eigen.steps.difference if self.eigen.steps else 0.0)
         return self.density.shares(self.parameters, epsilon)
 
     def with_ratios(self, ratios: Sequence[tuple[int, int]]) -> HessianReport:
@@ -182,6 +188,8 @@ class HessianReport:
             "converged": self.eigen.converged.tolist(),
             "eigen_hvps": self.eigen.products,
             "refinement": None if self.eigen.refinement is None else asdict(self.eigen.refinement),
+            "asymmetry": self.eigen.asymmetry,
+            "step_comparison": None if self.eigen.steps is None else asdict(self.eigen.steps),
             "ratio_1_5": self.ratio_1_5,
             "ratio_1_5_error": self.ratio_error(1, 5),
             "ratios": {f"{i}/{j}": self.ratio(i, j) for i, j in self.ratios},
@@ -219,7 +227,14 @@ class HessianReport:
         trace, density = numbers["trace"], numbers["density"]
         return cls(
             eigen=Eigenpairs(
-                values, residuals, bounds, converged, numbers["eigen_hvps"], refinement=_refinement(numbers)
+                values,
+                residuals,
+                bounds,
+                converged,
+                numbers["eigen_hvps"],
+                refinement=_read(Refinement, numbers.get("refinement")),
+                asymmetry=numbers.get("asymmetry"),
+                steps=_read(StepComparison, numbers.get("step_comparison")),
             ),
             trace=None if trace is None else Trace(**trace),
             density=None if density is None else Density(**_arrays(density)),
@@ -242,6 +257,7 @@ class HessianReport:
                 self.labels(), self.eigen.values, self.eigen.residuals, self.eigen.converged, strict=True
             )
         ]
+        rows += self._doubts()
         for i, j in ((1, 5), *self.ratios):
             if (ratio := self.ratio(i, j)) is not None:
                 rows.append((f"λ{i}/λ{j}", f"{ratio:.4g}", f"± {self.ratio_error(i, j):.1e} (error bound)"))
@@ -255,6 +271,17 @@ class HessianReport:
         rows.append(("loss + MAN" if self.man else "loss", f"{self.loss:.6g}", over))
         if self.accuracy is not None:
             rows.append(("accuracy", f"{self.accuracy:.2%}", ""))
+        return rows
+
+    def _doubts(self) -> list[tuple[str, str, str]]:
+        """Rows of what speaks against the products: a warning, and of differences how much the step matters."""
+        rows, found = [], self.eigen.asymmetry
+        if (wrong := complaint(found, self.dtype, self.product)) is not None:
+            rows.append(("asymmetry", f"{found:.1e}", f"WRONG: {wrong}"))
+        if (steps := self.eigen.steps) is not None:
+            moved = "of the largest: so far a step a quarter as long moves the eigenvalues"
+            wrong = disagreement(steps)
+            rows.append(("step / 4", f"{steps.difference:.1e}", f"WRONG: {wrong}" if wrong else moved))
         return rows
 
     def _density_rows(self) -> list[tuple[str, str, str]]:
@@ -279,9 +306,10 @@ class HessianReport:
         """Products and time spent, in a line."""
         spent = self.eigen.refinement
         precise = f" ({spent.products} of them in float64)" if spent else ""
+        arithmetic = f"{self.dtype} differences of gradients" if self.product == "fd" else self.dtype
         return (
             f"{self.hvps:,} {_PRODUCTS[self.matrix]} products of {self.parameters:,} parameters{precise} "
-            f"in {self.seconds:.1f} s ({self.device}, {self.dtype})"
+            f"in {self.seconds:.1f} s ({self.device}, {arithmetic})"
         )
 
     def __str__(self) -> str:
