@@ -51,9 +51,9 @@ class Spectrum:
     ggn: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
     """short for --matrix ggn"""
     product: Product = "autograd"
-    """how the Hessian is multiplied: autograd (double backward), or fd: float64 differences of gradients, for models
-    with a layer whose double backward is wrong (a warning says so); exact to about 1e-8 where the loss is smooth; with
-    ReLU or max-pooling the table says how far two steps differ"""
+    """autograd (double backward), or fd: float64 differences of gradients, for a layer whose double backward is wrong
+    (a warning says so); right to about 1e-8 where the loss is smooth, and the table says how far a shorter step moves
+    the eigenvalues (ReLU, max-pooling)"""
     weight_decay: Annotated[float, option("C", "0")] = 0.0
     """add a regulariser (C/2)‖w‖² to the loss: its Hessian is C I"""
     man: Annotated[float | MAN, _read_as(float, "ZETA", "0")] = 0.0

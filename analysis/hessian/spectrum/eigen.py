@@ -67,8 +67,9 @@ class Eigenpairs:
         restarts: how often the basis was shrunk to stay within ``max_basis``.
         refinement: the cost and the noise of :func:`analysis.hessian.spectrum.refinement.refined`, if it was done: then
             values, residuals and bounds are float64's.
-        asymmetry: how far the products are from those of a symmetric matrix: the largest
-            :func:`analysis.hessian.spectrum.symmetry.asymmetry` of all; ``None`` where nobody looked.
+        asymmetry: how far the products are from those of a symmetric matrix, beyond rounding: the largest
+            :func:`analysis.hessian.spectrum.symmetry.asymmetry` of all, of float32 products if some in float64 bear it
+            out (:func:`analysis.hessian.spectrum.symmetry.confirmed`); ``None`` where nobody looked.
         steps: of products by differences, what :func:`analysis.hessian.checks.differences.compared_steps` found.
 
     A report that was read from a file has neither ``vectors`` nor ``krylov``.

@@ -68,8 +68,7 @@ def confirmed(found: float, operator: Operator, basis: Tensor) -> tuple[float, i
     Returns:
         The asymmetry, and the products that were spent to know it: none unless float32's is above what is allowed.
     """
-    precise = in_float64(operator)
-    if precise is None or found <= ALLOWED["float32"]:
+    if found <= ALLOWED["float32"] or (precise := in_float64(operator)) is None:
         return found, 0
     draw = torch.randn(_VECTORS, len(basis), generator=torch_generator(0, "symmetry"))
     vectors = (draw.to(basis) @ basis).to(operator.device, torch.float64)
