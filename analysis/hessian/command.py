@@ -73,12 +73,16 @@ class Command:
                 "--block and --weight-decay say of which matrix the spectrum is, and --layers, --sharpness and "
                 "--per-client measure the loss in all parameters: ask for them in two commands"
             )
+        if spectrum.product == "fd" and self.extras != Supplements():
+            raise FedscapeError(
+                "--layers, --sharpness and --per-client multiply by autograd: ask for them without --product fd"
+            )
         if self.effort.state is not None and (len(self.checkpoints) > 1 or self.rounds):
             raise FedscapeError("--state keeps one checkpoint's iteration: give one checkpoint, and no --rounds")
         if not spectrum.plain and (self.trust.compare_pyhessian or self.trust.backend == "pyhessian"):
             raise FedscapeError(
                 "PyHessian measures the largest eigenvalues of the loss's Hessian only: "
-                "leave out --which, --matrix, --ggn, --weight-decay, --man and --block"
+                "leave out --which, --matrix, --ggn, --product, --weight-decay, --man and --block"
             )
 
     def _check_clients(self) -> None:

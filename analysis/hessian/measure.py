@@ -11,6 +11,8 @@ from typing import Any
 import numpy as np
 
 from analysis.arguments import grouped
+from analysis.hessian.checks.differences import GradientDifferences, compared_steps, require_agreement
+from analysis.hessian.checks.verify import verify as check
 from analysis.hessian.options import Effort, GraphMemory, Spectrum
 from analysis.hessian.report import HessianReport
 from analysis.hessian.spectrum.blocks import block_of
@@ -18,8 +20,8 @@ from analysis.hessian.spectrum.density import Density, estimate_density
 from analysis.hessian.spectrum.eigen import Eigenpairs, extreme_eigenpairs
 from analysis.hessian.spectrum.operators import Fisher, GaussNewton, Hessian, Operator, Report, Shifted
 from analysis.hessian.spectrum.refinement import refined, spent
+from analysis.hessian.spectrum.symmetry import require_symmetric
 from analysis.hessian.spectrum.trace import Trace, estimate_trace
-from analysis.hessian.spectrum.verify import verify as check
 from analysis.source import Source
 from landscape import Checkpoint, FedscapeError, Landscape
 from landscape.compute.cost import threads_for
@@ -57,7 +59,9 @@ def measure_hessian(
         spectrum: what is measured: the options from ``which`` to ``block`` in one value, and ``top``.
         source: where: those from ``split`` to ``stream``.
         effort: how precisely: those from ``tolerance`` to ``threads``.
-        verify: check the Hessian-vector products first (:func:`analysis.hessian.spectrum.verify.verify`).
+        verify: check the products first (:func:`analysis.hessian.checks.verify.verify`), and refuse those that turn
+            out asymmetric on the way (:mod:`analysis.hessian.spectrum.symmetry`; without it a warning says so); of
+            ``product="fd"`` that a step a quarter as long gives the same eigenvalues.
         progress: show progress on stderr.
         options: any option of the three groups by its name, which goes before the group's:
 
@@ -68,6 +72,8 @@ def measure_hessian(
             * ``density``: estimate the spectral density too.
             * ``matrix``: ``hessian``, ``ggn`` (generalised Gauss-Newton), ``fisher`` (empirical) or ``mc-fisher``;
               ``ggn=True`` is short for the second.
+            * ``product``: ``autograd``, or ``fd``: products by float64 differences of gradients
+              (:class:`analysis.hessian.checks.differences.GradientDifferences`), whatever the ``dtype``.
             * ``weight_decay``: c of the regulariser (c/2)‖w‖², whose Hessian c I is added.
             * ``man``: ζ of MAN's penalty on the activations, added to the loss, or the penalty itself
               (:class:`landscape.activations.MAN`); a ``Landscape`` has its own.
@@ -134,17 +140,23 @@ def _measure(
 ) -> HessianReport:
     """The report of a landscape."""
     start = time.perf_counter()
+    if spectrum.product == "fd":
+        whole = whole.to("float64")
     here = whole.evaluate()
     if not np.isfinite(here.loss):
         raise FedscapeError(f"the loss at {whole.title} is {here.loss}: there is nothing to measure around it")
     landscape = block_of(whole, spectrum.block) if spectrum.block else whole
-    if verify:
+    if verify and spectrum.product == "autograd":
         with Progress("self-check", enabled=progress):
             check(landscape, effort.seed, effort.graph_memory).require()
     operator = _operator(landscape, spectrum, effort)
     eigen = _eigenpairs(operator, spectrum, effort, whole.digest(), progress)
     if effort.refine:
         eigen = refined(operator, eigen, tolerance=effort.tolerance, seed=effort.seed)
+    eigen = compared_steps(operator, eigen, tolerance=effort.tolerance)
+    if verify:
+        require_symmetric(eigen.asymmetry, operator)
+        require_agreement(eigen.steps)
     trace = _trace(operator, eigen, effort, progress) if spectrum.trace else None
     density = _density(operator, effort, progress) if spectrum.density else None
     return HessianReport(
@@ -163,6 +175,7 @@ def _measure(
         seconds=time.perf_counter() - start,
         which=spectrum.which,
         matrix=spectrum.kind,
+        product=spectrum.product,
         weight_decay=spectrum.weight_decay,
         man=0.0 if whole.penalty is None else whole.penalty.weight,
         block=tuple(spectrum.block),
@@ -177,13 +190,17 @@ def _operator(landscape: Landscape, spectrum: Spectrum, effort: Effort) -> Opera
     """
     if spectrum.kind not in _MATRICES:
         raise FedscapeError(f"unknown matrix '{spectrum.kind}': give {', '.join(_MATRICES)}")
-    operator = _MATRICES[spectrum.kind](landscape, effort.seed, effort.graph_memory)
+    if spectrum.product == "fd":
+        operator: Operator = GradientDifferences(landscape)
+    else:
+        operator = _MATRICES[spectrum.kind](landscape, effort.seed, effort.graph_memory)
     return Shifted(operator, spectrum.weight_decay) if spectrum.weight_decay else operator
 
 
 def _eigenpairs(operator: Operator, spectrum: Spectrum, effort: Effort, digest: str, progress: bool) -> Eigenpairs:
     """The eigenvalues asked for; ``digest`` is that of the whole landscape."""
     which, top = spectrum.which, spectrum.top
+    matrix = f"{spectrum.kind} {spectrum.product} {spectrum.weight_decay} {' '.join(spectrum.block)}"
     named = {"largest": f"top {top}", "smallest": f"lowest {top}", "magnitude": f"top {top} |λ|"}
     with _Reporting(f"{named.get(which, f'{top} + {top}')} eigenvalues", progress) as report:
         return extreme_eigenpairs(
@@ -194,7 +211,7 @@ def _eigenpairs(operator: Operator, spectrum: Spectrum, effort: Effort, digest: 
             seed=effort.seed,
             max_basis=effort.max_basis,
             state=effort.state,
-            fingerprint=f"{digest} {spectrum.kind} {spectrum.weight_decay} {' '.join(spectrum.block)}",
+            fingerprint=f"{digest} {matrix}",
             report=report,
         )
 

@@ -6,15 +6,18 @@ import html
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import numpy as np
 import torch
 
+from analysis.hessian.checks.differences import disagreement
 from analysis.hessian.spectrum.density import Density
-from analysis.hessian.spectrum.eigen import Eigenpairs, Refinement
+from analysis.hessian.spectrum.eigen import Eigenpairs, Refinement, StepComparison
+from analysis.hessian.spectrum.operators import Product
 from analysis.hessian.spectrum.refinement import doubts
 from analysis.hessian.spectrum.shares import Shares, shares
+from analysis.hessian.spectrum.symmetry import complaint
 from analysis.hessian.spectrum.trace import Trace
 from landscape import FedscapeError
 from landscape.compute.devices import TF32, TF32_EPSILON
@@ -29,9 +32,10 @@ Matrix = Literal["hessian", "ggn", "fisher", "mc-fisher"]
 
 _PLAIN = (
     "hvps", "seconds", "samples", "parameters", "loss", "accuracy", "split", "dtype", "device", "which", "matrix",
-    "weight_decay", "man",
+    "product", "weight_decay", "man",
 )  # fmt: skip
 
+_Kind = TypeVar("_Kind", Refinement, StepComparison)
 MATRICES = {
     "hessian": "Hessian",
     "ggn": "Gauss-Newton matrix",
@@ -80,9 +84,8 @@ def _lists(density: Density) -> dict[str, Any]:
     return {name: value.tolist() if isinstance(value, np.ndarray) else value for name, value in vars(density).items()}
 
 
-def _refinement(numbers: dict[str, Any]) -> Refinement | None:
-    found = numbers.get("refinement")
-    return None if found is None else Refinement(**found)
+def _read(kind: type[_Kind], found: dict[str, Any] | None) -> _Kind | None:
+    return None if found is None else kind(**found)
 
 
 def _arrays(density: dict[str, Any]) -> dict[str, Any]:
@@ -106,6 +109,7 @@ class HessianReport:
         hvps: matrix-vector products spent in all.
         seconds: time spent in all.
         which: the end of the spectrum measured; ``matrix``: which matrix; ``weight_decay``: c of c I added to it.
+        product: ``autograd``, or ``fd`` for products by differences of gradients.
         man: what MAN's activation norms are multiplied by in the loss; block: globs over the parameters whose principal
             block it is, of which ``parameters`` is the dimension; empty for the whole.
         ratios: (i, j) of the λ_i/λ_j to show beside λ1/λ5.
@@ -126,6 +130,7 @@ class HessianReport:
     seconds: float
     which: str = "largest"
     matrix: str = "hessian"
+    product: Product = "autograd"
     weight_decay: float = 0.0
     man: float = 0.0
     block: tuple[str, ...] = ()
@@ -160,6 +165,7 @@ class HessianReport:
         if self.density is None:
             return None
         epsilon = TF32_EPSILON if self.dtype == TF32 else torch.finfo(getattr(torch, self.dtype)).eps
+        epsilon = max(epsilon, self.eigen.steps.difference if self.eigen.steps else 0.0)
         noise = self.eigen.refinement.noise if self.eigen.refinement else 0.0
         return shares(self.density.nodes, self.density.weights, self.parameters, epsilon, floor=noise)
 
@@ -169,12 +175,14 @@ class HessianReport:
         return doubts(float(e.values[i]), bool(e.converged[i]), e.refinement.noise if e.refinement else None)
 
     def remarks(self, places: Sequence[int] | None = None) -> list[str]:
-        """What must be said of the eigenvalues at these places (all unless given) and of the trace."""
+        """What must be said of the eigenvalues at these places (all unless given), of the trace and of the products."""
         labels = self.labels()
         doubtful = [(labels[i], self.doubts(i)) for i in (range(len(labels)) if places is None else places)]
         said = [label + doubt.replace(",", "", 1) for label, doubt in doubtful if doubt]
-        short = self.trace.shortfall if self.trace is not None else ""
-        return [*said, f"trace {short}"] if short else said
+        if self.trace is not None and self.trace.shortfall:
+            said.append(f"trace {self.trace.shortfall}")
+        wrong = complaint(self.eigen.asymmetry, self.dtype, self.product), disagreement(self.eigen.steps)
+        return [*said, *(f"WRONG: {one}" for one in wrong if one)]
 
     def with_ratios(self, ratios: Sequence[tuple[int, int]]) -> HessianReport:
         """The same report that shows these ratios beside λ1/λ5.
@@ -203,6 +211,8 @@ class HessianReport:
             "converged": self.eigen.converged.tolist(),
             "eigen_hvps": self.eigen.products,
             "refinement": None if self.eigen.refinement is None else asdict(self.eigen.refinement),
+            "asymmetry": self.eigen.asymmetry,
+            "step_comparison": None if self.eigen.steps is None else asdict(self.eigen.steps),
             "ratio_1_5": self.ratio_1_5,
             "ratio_1_5_error": self.ratio_error(1, 5),
             "ratios": {f"{i}/{j}": self.ratio(i, j) for i, j in self.ratios},
@@ -240,7 +250,14 @@ class HessianReport:
         trace, density = numbers["trace"], numbers["density"]
         return cls(
             eigen=Eigenpairs(
-                values, residuals, bounds, converged, numbers["eigen_hvps"], refinement=_refinement(numbers)
+                values,
+                residuals,
+                bounds,
+                converged,
+                numbers["eigen_hvps"],
+                refinement=_read(Refinement, numbers.get("refinement")),
+                asymmetry=numbers.get("asymmetry"),
+                steps=_read(StepComparison, numbers.get("step_comparison")),
             ),
             trace=None if trace is None else Trace(**trace),
             density=None if density is None else Density(**_arrays(density)),
@@ -259,6 +276,7 @@ class HessianReport:
                 zip(self.labels(), e.values, e.bounds, e.residuals, strict=True)
             )
         ]
+        rows += self._product_rows()
         for i, j in ((1, 5), *self.ratios):
             if (ratio := self.ratio(i, j)) is not None:
                 rows.append((f"λ{i}/λ{j}", f"{ratio:.4g}", f"± {self.ratio_error(i, j):.1e} (error bound)"))
@@ -274,6 +292,17 @@ class HessianReport:
         rows.append(("loss + MAN" if self.man else "loss", f"{self.loss:.6g}", over + decay))
         if self.accuracy is not None:
             rows.append(("accuracy", f"{self.accuracy:.2%}", over))
+        return rows
+
+    def _product_rows(self) -> list[tuple[str, str, str]]:
+        """Rows of what speaks against the products: a warning, and of differences how much the step matters."""
+        rows, found = [], self.eigen.asymmetry
+        if (wrong := complaint(found, self.dtype, self.product)) is not None:
+            rows.append(("asymmetry", f"{found:.1e}", f"WRONG: {wrong}"))
+        if (steps := self.eigen.steps) is not None:
+            moved = "of the largest: so far a step a quarter as long moves the eigenvalues"
+            wrong = disagreement(steps)
+            rows.append(("step / 4", f"{steps.difference:.1e}", f"WRONG: {wrong}" if wrong else moved))
         return rows
 
     def _density_rows(self) -> list[tuple[str, str, str]]:
@@ -298,9 +327,10 @@ class HessianReport:
         """Products and time spent, in a line."""
         spent = self.eigen.refinement
         precise = f" ({spent.products} of them in float64)" if spent else ""
+        arithmetic = f"{self.dtype} differences of gradients" if self.product == "fd" else self.dtype
         return (
             f"{self.hvps:,} {_PRODUCTS[self.matrix]} products of {self.parameters:,} parameters{precise} "
-            f"in {self.seconds:.1f} s ({self.device}, {self.dtype})"
+            f"in {self.seconds:.1f} s ({self.device}, {arithmetic})"
         )
 
     def __str__(self) -> str:

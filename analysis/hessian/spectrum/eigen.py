@@ -15,6 +15,7 @@ from analysis.hessian.spectrum.multiplicity import MultiplicitySearch
 from analysis.hessian.spectrum.operators import Operator, Report
 from analysis.hessian.spectrum.resume import StateFile
 from analysis.hessian.spectrum.stopping import StoppingRule
+from analysis.hessian.spectrum.symmetry import confirmed, warn_if_asymmetric
 from analysis.hessian.spectrum.wanted import Wanted, Which
 
 _PARTS = ("process", "restarts", "history", "search")
@@ -36,6 +37,19 @@ class Refinement:
 
 
 @dataclass(frozen=True)
+class StepComparison:
+    """What products by differences of gradients say of another step.
+
+    Attributes:
+        products: by the other step, one for each eigenvalue.
+        difference: by how much a value moves at most, as a share of the largest |value|.
+    """
+
+    products: int
+    difference: float
+
+
+@dataclass(frozen=True)
 class Eigenpairs:
     """Extreme eigenvalues, in the order asked for (the largest: descending).
 
@@ -53,6 +67,10 @@ class Eigenpairs:
         restarts: how often the basis was shrunk to stay within ``max_basis``.
         refinement: the cost and the noise of :func:`analysis.hessian.spectrum.refinement.refined`, if it was done: then
             values, residuals and bounds are float64's.
+        asymmetry: how far the products are from those of a symmetric matrix, beyond rounding: the largest
+            :func:`analysis.hessian.spectrum.symmetry.asymmetry` of all, of float32 products if some in float64 bear it
+            out (:func:`analysis.hessian.spectrum.symmetry.confirmed`); ``None`` where nobody looked.
+        steps: of products by differences, what :func:`analysis.hessian.checks.differences.compared_steps` found.
 
     A report that was read from a file has neither ``vectors`` nor ``krylov``.
     """
@@ -66,6 +84,8 @@ class Eigenpairs:
     krylov: Lanczos | None = None
     restarts: int = 0
     refinement: Refinement | None = None
+    asymmetry: float | None = None
+    steps: StepComparison | None = None
 
     def ratio(self, i: int, j: int) -> float | None:
         """λ_i/λ_j, counted from 1; ``None`` where fewer eigenvalues were asked for."""
@@ -111,6 +131,9 @@ def extreme_eigenpairs(
         seed: draws the start vector.
         report: called after each product, with the largest relative error bound.
 
+    Warns:
+        UserWarning: the products are not those of a symmetric matrix (:mod:`analysis.hessian.spectrum.symmetry`).
+
     Raises:
         FedscapeError: k is not from 1 to d, ``max_basis`` has no room for the eigenvalues, or the operator gives
             values that are not finite.
@@ -149,7 +172,11 @@ def extreme_eigenpairs(
     rounding = epsilon * np.abs(ritz.values).max()
     residuals, bounds = np.maximum(found.residuals, rounding), np.maximum(found.bounds, rounding)
     vectors = krylov.to_ritz_vectors(found.chosen)
-    return Eigenpairs(found.values, residuals, bounds, converged, krylov.absorbed, vectors, krylov, iteration.restarts)
+    asymmetry, extra = confirmed(krylov.asymmetry, operator, krylov.basis)
+    operator.products += extra
+    warn_if_asymmetric(asymmetry, operator)
+    spent = krylov.absorbed + extra, vectors, krylov, iteration.restarts
+    return Eigenpairs(found.values, residuals, bounds, converged, *spent, asymmetry=asymmetry)
 
 
 def largest_eigenpairs(

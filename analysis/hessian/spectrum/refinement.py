@@ -69,8 +69,8 @@ def refined(operator: Operator, eigen: Eigenpairs, *, tolerance: float = 1e-3, s
 
 
 def spent(operator: Operator, eigen: Eigenpairs) -> int:
-    """Products by the operator, and those in float64 that refined its eigenvalues."""
-    return operator.products + (eigen.refinement.products if eigen.refinement else 0)
+    """Products by the operator, those in float64 that refined its eigenvalues, and those by another step."""
+    return operator.products + sum(extra.products for extra in (eigen.refinement, eigen.steps) if extra)
 
 
 def doubts(value: float, converged: bool, noise: float | None) -> str:

@@ -14,7 +14,7 @@ from analysis import HessianReport, measure_hessian
 from analysis.hessian.__main__ import main
 from analysis.hessian.plots.spectrum import plot_rounds, plot_spectra
 from analysis.hessian.report import comparison_table
-from analysis.hessian.spectrum.eigen import Refinement
+from analysis.hessian.spectrum.eigen import Refinement, StepComparison
 from landscape.terminal.command import run
 from tests.analysis.hessian.spectrum.spectra import small_landscape
 
@@ -45,7 +45,7 @@ EXACT = {
     "arithmetic of the weights": "layers.norm_product.*",
     "derivatives over all samples": "sharpness.SAM.value sharpness.adaptive.value sharpness.gradient_noise.norm",
     "errors": "residuals *error_bounds *error_bound *bounds ratio_1_5_error ratio_errors.* *stderr *.low *.high "
-    "refinement.noise *.noise",
+    "refinement.noise *.noise asymmetry step_comparison.difference",
     "what the density is drawn and computed from": "density.grid density.nodes density.weights density.width "
     "density.shares.delta",
     "what was asked for": "*seed *.radius *.steps *.eta *.m *.batch_size trace.tolerance weight_decay man "
@@ -101,6 +101,13 @@ def test_every_estimate_in_the_json_file_has_an_error_beside_it(written):
     assert not missing
 
 
+def test_the_step_of_differences_is_known_to_be_an_error():
+    found = measure_hessian(small_landscape(), 2, product="fd", trace=False).to_dict()
+    assert found["step_comparison"]["difference"] > 0
+    for path, _ in numbers(found):
+        error_of(path)
+
+
 @pytest.fixture(scope="module")
 def report() -> HessianReport:
     return measure_hessian(small_landscape(), 6, density=True, density_steps=15)
@@ -138,6 +145,13 @@ def test_the_comparison_has_an_error_beside_each_estimate_and_says_what_is_doubt
     assert first["data"] == f"{report.samples:,} train samples"
     assert first["remarks"] is None
     assert second["remarks"].startswith("λ1 NOT CONVERGED; λ6 below the noise of float32 products (")
+
+
+def test_the_comparison_says_that_products_are_wrong(report):
+    wrong = replace(report.eigen, asymmetry=0.1, steps=StepComparison(6, 0.2))
+    asymmetric, depends = replace(report, eigen=wrong).remarks()
+    assert asymmetric.startswith("WRONG: the products are not those of a symmetric matrix: they are off by 1e-01")
+    assert depends.startswith("WRONG: a step a quarter as long moves the eigenvalues by 2.0e-01 of the largest")
 
 
 def test_a_comparison_of_one_eigenvalue_has_it_once(report):
