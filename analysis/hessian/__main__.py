@@ -134,6 +134,9 @@ def _measured(command: Command, path: Path, left_out: str | None = None) -> _Res
     report = _report(command, path)
     print(report, end="\n\n")
     numbers = {"checkpoint": str(path), **report.to_dict(), **_whose(command, path)}
+    if command.source.samples == "auto":  # what comes next is of the same samples
+        same = replace(command.source, samples=report.samples if report.sampling else None)
+        command = replace(command, source=same)
     extras = command.extras
     if left_out is not None:
         extras = replace(extras, per_client=False, local=False)

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from analysis.arguments import grouped
+from analysis.hessian.growth import Question, measure_on
 from analysis.hessian.options import Effort, GraphMemory, Spectrum
 from analysis.hessian.report import HessianReport
 from analysis.hessian.spectrum.blocks import block_of
@@ -20,7 +21,7 @@ from analysis.hessian.spectrum.operators import Fisher, GaussNewton, Hessian, Op
 from analysis.hessian.spectrum.refinement import refined
 from analysis.hessian.spectrum.trace import Trace, estimate_trace
 from analysis.hessian.spectrum.verify import verify as check
-from analysis.source import Source
+from analysis.source import HessianSource, Source
 from landscape import Checkpoint, FedscapeError, Landscape
 from landscape.compute.devices import TF32, TF32_EPSILON, cpu_threads
 from landscape.terminal.progress import Progress
@@ -48,8 +49,8 @@ def measure_hessian(
 
     Args:
         subject: a checkpoint's file (``FILE@ID``: client ID's local model), a checkpoint, or a ``Landscape`` (then
-            the data, the device and the type are the landscape's own, ``split`` is only what the data are called, and
-            all other options of ``source`` and ``man`` stay out).
+            the data, the device and the type are the landscape's own, ``split`` is only what the data are called,
+            ``samples`` is as ever, and all other options of ``source`` and ``man`` stay out).
         top: how many eigenvalues, 5 unless given.
         spectrum: what is measured: the options from ``which`` to ``block`` in one value, and ``top``.
         source: where: those from ``split`` to ``stream``.
@@ -72,9 +73,13 @@ def measure_hessian(
               (:mod:`analysis.hessian.spectrum.blocks`); the whole matrix unless given.
             * ``split``, ``samples``, ``clients``, ``device``, ``dtype``, ``data_dir``, ``model``, ``data``,
               ``batch_size``, ``stream``: as in :meth:`landscape.Landscape.from_checkpoint`.
+              ``samples`` may also be ``auto``; both it and a number of samples end with intervals of what all samples
+              would give (:class:`analysis.hessian.sampling.Sampling`).
             * ``tolerance``: relative error wanted of each eigenvalue, 1e-3 unless given.
             * ``trace_tolerance``: standard error wanted of the trace, as a share of it, 0.02 unless given.
             * ``trace_probes``: random probes of the trace at most, 100 unless given.
+            * ``sampling_tolerance``: of ``samples="auto"``: half-width wanted of the intervals of eigenvalues and
+              trace, as a share of the value, 0.1 unless given (:func:`analysis.hessian.growth.measure_on`).
             * ``density_probes``, ``density_steps``: ``probes`` and ``steps`` of
               :func:`analysis.hessian.spectrum.density.estimate_density`.
             * ``seed``: of all random vectors.
@@ -103,15 +108,22 @@ def measure_hessian(
         2.0
     """
     named = options if top is None else {"top": top, **options}
-    groups = spectrum or Spectrum(), source or Source(), effort or Effort()
+    groups = spectrum or Spectrum(), source or HessianSource(), effort or Effort()
     what, where, how = grouped("measure_hessian", named, groups)
     what.check()
     with cpu_threads(how.threads):
-        return _measure(_landscape_of(subject, what, where), what, where.split, how, verify, progress)
+        question = Question(
+            lambda part: _measure(part, what, where.split, how, verify, progress),
+            lambda part: _operator(block_of(part, what.block) if what.block else part, what, how),
+            what,
+            how,
+            progress,
+        )
+        return measure_on(_landscape_of(subject, what, where), where.samples, question)
 
 
 def _landscape_of(subject: Landscape | Checkpoint | str | Path, spectrum: Spectrum, source: Source) -> Landscape:
-    """The objective around the subject, of all parameters and without the weight decay.
+    """The objective around the subject, of all samples and parameters and without the weight decay.
 
     Raises:
         FedscapeError: the subject cannot be loaded, or is a landscape and a penalty is asked for.
@@ -120,7 +132,7 @@ def _landscape_of(subject: Landscape | Checkpoint | str | Path, spectrum: Spectr
         if spectrum.man:
             raise FedscapeError("a Landscape has its own penalty: make it with penalty=MAN(...), and leave out man")
         return subject
-    return Landscape.from_checkpoint(subject, **vars(source), penalty=spectrum.penalty)
+    return Landscape.from_checkpoint(subject, **{**vars(source), "samples": None}, penalty=spectrum.penalty)
 
 
 def _measure(

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 import torch
 
+from analysis.hessian.sampling import Sampling
 from analysis.hessian.spectrum.density import Density
 from analysis.hessian.spectrum.eigen import Eigenpairs, Refinement
 from analysis.hessian.spectrum.shares import Shares
@@ -102,6 +103,7 @@ class HessianReport:
         man: what MAN's activation norms are multiplied by in the loss; block: globs over the parameters whose principal
             block it is, of which ``parameters`` is the dimension; empty for the whole.
         ratios: (i, j) of the λ_i/λ_j to show beside λ1/λ5.
+        sampling: of a random subset of the samples, what all of them would give.
     """
 
     title: str
@@ -123,6 +125,7 @@ class HessianReport:
     man: float = 0.0
     block: tuple[str, ...] = ()
     ratios: tuple[tuple[int, int], ...] = ()
+    sampling: Sampling | None = None
 
     @property
     def largest(self) -> int:
@@ -186,6 +189,7 @@ class HessianReport:
             "ratio_1_5_error": self.ratio_error(1, 5),
             "ratios": {f"{i}/{j}": self.ratio(i, j) for i, j in self.ratios},
             "ratio_errors": {f"{i}/{j}": self.ratio_error(i, j) for i, j in self.ratios},
+            "sampling": None if self.sampling is None else self.sampling.to_dict(),
             "trace": None if self.trace is None else asdict(self.trace),
             "density": None if self.density is None else self._density(),
             **{name: getattr(self, name) for name in _PLAIN},
@@ -224,6 +228,7 @@ class HessianReport:
             trace=None if trace is None else Trace(**trace),
             density=None if density is None else Density(**_arrays(density)),
             title=numbers["title"],
+            sampling=Sampling.from_dict(numbers["sampling"]) if numbers.get("sampling") else None,
             block=tuple(numbers.get("block", ())),
             ratios=tuple(read_ratio(text) for text in numbers.get("ratios", {})),
             **{name: numbers[name] for name in _PLAIN if name in numbers},  # earlier files lack the newest
@@ -236,22 +241,25 @@ class HessianReport:
         def lost(value: float) -> str:
             return f", below the noise of float32 products ({noise:.1e})" if abs(value) < noise else ""
 
-        rows = [
-            (label, f"{value:.6g}", f"residual {residual:.1e}" + ("" if converged else ", NOT CONVERGED") + lost(value))
-            for label, value, residual, converged in zip(
-                self.labels(), self.eigen.values, self.eigen.residuals, self.eigen.converged, strict=True
-            )
-        ]
+        sampling, rows = self.sampling, []
+        for i, (label, value, residual, converged) in enumerate(
+            zip(self.labels(), self.eigen.values, self.eigen.residuals, self.eigen.converged, strict=True)
+        ):
+            error = f"residual {residual:.1e}" + ("" if converged else ", NOT CONVERGED") + lost(value)
+            rows.append((label, f"{value:.6g}", error + (sampling.eigenvalue_text(i) if sampling else "")))
         for i, j in ((1, 5), *self.ratios):
             if (ratio := self.ratio(i, j)) is not None:
-                rows.append((f"λ{i}/λ{j}", f"{ratio:.4g}", f"± {self.ratio_error(i, j):.1e} (error bound)"))
+                error = f"± {self.ratio_error(i, j):.1e} (error bound)"
+                error += sampling.ratio_text(i, j) if sampling else ""
+                rows.append((f"λ{i}/λ{j}", f"{ratio:.4g}", error))
         if self.trace is not None:
             error = f"± {self.trace.stderr:.2g} (standard error)"
             short = f", {self.trace.shortfall}" if self.trace.shortfall else ""
-            rows.append(("trace", f"{self.trace.value:.6g}", error + short))
+            rows.append(("trace", f"{self.trace.value:.6g}", error + short + (sampling.trace_text if sampling else "")))
         if self.density is not None:
             rows += self._density_rows()
-        over = f"{self.samples:,} {self.split} samples" + (", without the weight decay" if self.weight_decay else "")
+        over = f"{self.samples:,} {self.split} samples" + (sampling.loss_text if sampling else "")
+        over += ", without the weight decay" if self.weight_decay else ""
         rows.append(("loss + MAN" if self.man else "loss", f"{self.loss:.6g}", over))
         if self.accuracy is not None:
             rows.append(("accuracy", f"{self.accuracy:.2%}", ""))
@@ -263,6 +271,7 @@ class HessianReport:
         assert density is not None
         assert shares is not None
         delta, origin = f"{shares.delta:.1e}", f"(standard error), from the density, {len(density.nodes)} probes"
+        origin += f", of the {self.samples:,} samples alone" if self.sampling else ""
         mean, rank = density.estimated_moment(1, self.parameters), density.estimated_rank(self.parameters)
         rows = [("λ mean", f"{mean.value:.4g}", f"± {mean.stderr:.2g} {origin}")]
         for name, share in (
@@ -277,8 +286,10 @@ class HessianReport:
     @property
     def cost(self) -> str:
         """Products and time spent, in a line."""
-        spent = self.eigen.refinement
-        precise = f" ({spent.products} of them in float64)" if spent else ""
+        refinement, sampling = self.eigen.refinement, self.sampling
+        apart = [f"{refinement.products} of them in float64"] if refinement else []
+        apart += [f"{sampling.products} for the sampling error"] if sampling else []
+        precise = f" ({', '.join(apart)})" if apart else ""
         return (
             f"{self.hvps:,} {_PRODUCTS[self.matrix]} products of {self.parameters:,} parameters{precise} "
             f"in {self.seconds:.1f} s ({self.device}, {self.dtype})"
