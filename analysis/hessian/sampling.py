@@ -26,6 +26,9 @@ _FEWEST = 8
 _BLOCK = 5
 """Vectors multiplied at a time, and probes of the trace beside the eigenvectors."""
 
+_EVEN = 0.25
+"""Below this evenness a value is said to be carried by few samples."""
+
 MatrixOf = Callable[[Landscape], Operator]
 """The matrix that is measured, of a landscape over some of the samples."""
 
@@ -35,7 +38,7 @@ class Sampling:
     """Intervals of the values over all N samples, where n of them, drawn at random, were measured.
 
     They hold the numerical errors too.  Their nominal coverage is 95 %; ``tests/analysis/hessian/test_sampling.py``
-    measures it.
+    measures it.  There is none for a spectral density.
 
     Attributes:
         samples: n.
@@ -44,6 +47,9 @@ class Sampling:
         low, high: ends of the eigenvalues' intervals, [k]; infinite where two samples are too few to say.
         trace: ends of the trace's interval; ``None`` where it was not measured.
         loss_stderr: the standard error of the loss as that of all samples, without a penalty's; ``None`` of one sample.
+        evenness: how evenly the groups of samples share each eigenvalue's curvature, [k]: the effective number of
+            groups (Σ|c_g|)²/Σc_g² over their number, 1 where all have the same.  Where it is small, a few samples
+            decide, the subset may have too few of these, and the interval is less sure than 95 %.
         products: what all that cost, in products over the subset.
         sizes: the sizes of smaller subsets that were tried before.
         tolerance: the half-width of an interval asked for, as a share of the value; ``None`` where n was given.
@@ -56,6 +62,7 @@ class Sampling:
     high: np.ndarray
     trace: tuple[float, float] | None
     loss_stderr: float | None
+    evenness: np.ndarray
     products: int
     sizes: tuple[int, ...] = ()
     tolerance: float | None = None
@@ -76,7 +83,8 @@ class Sampling:
 
     def eigenvalue_text(self, i: int) -> str:
         """What the table says beside an eigenvalue, counted from 0."""
-        return self._text(float(self.low[i]), float(self.high[i]), "95 %")
+        doubt = ", less sure: few samples carry it" if self.evenness[i] < _EVEN else ""
+        return self._text(float(self.low[i]), float(self.high[i]), f"95 %{doubt}")
 
     def ratio_text(self, i: int, j: int) -> str:
         """What it says beside λ_i/λ_j, counted from 1."""
@@ -104,7 +112,7 @@ class Sampling:
     @classmethod
     def from_dict(cls, numbers: dict[str, Any]) -> Sampling:
         """What :meth:`to_dict` gave."""
-        given = {**numbers, "low": np.array(numbers["low"]), "high": np.array(numbers["high"])}
+        given = {**numbers, **{name: np.array(numbers[name]) for name in ("low", "high", "evenness")}}
         trace = numbers["trace"]
         return cls(**{**given, "trace": trace and (trace[0], trace[1]), "sizes": tuple(numbers["sizes"])})
 
@@ -125,8 +133,10 @@ def sampling_error(
     linear in A: it has no such bias, and its groups are multiplied with the eigenvectors and with 5 random vectors
     orthogonal to them.
 
-    A direction in which no sample of the subset has curvature is not seen: of a net near its minimum whose curvature
-    is that of a few samples, a subset with 3 of these has intervals that cover 0.7 to 0.9 only (measured).
+    A direction in which no sample of the subset has curvature is not seen.  Of a net near its minimum, where 1 % of
+    4,000 samples had 99 % of the curvature, intervals of 512 samples covered λ1 … λ5 in 0.86 to 0.95 of 200 draws, and
+    those of 250 samples in 0.71 to 0.91 of 100; of other nets in 0.96 to 1.00, because they are wide enough for the
+    bias and the larger S².  ``evenness`` tells the former from the latter.
 
     Args:
         whole: the landscape over all samples.
@@ -161,6 +171,7 @@ def sampling_error(
         high=np.maximum(eigen.values, everywhere) + half[:k] + eigen.bounds,
         trace=around,
         loss_stderr=None if loss_stderr is None else float(loss_stderr * np.sqrt(1 - share)),
+        evenness=_evenness(np.concatenate(forms)[:, :k]),
         products=-(-vectors.shape[1] * (count + held_out) // count),
     )
 
@@ -195,6 +206,13 @@ def _forms(whole: Landscape, groups: list[Tensor], vectors: Tensor, matrix: Matr
             for one, product in zip(block.T, operator.matmat(block).T, strict=True):
                 row[at], at = float(one.double() @ product.double()), at + 1
     return forms
+
+
+def _evenness(forms: np.ndarray) -> np.ndarray:
+    """The effective number of groups over their number, of each column; 1 of a column of zeros."""
+    sizes = np.abs(forms)
+    squares = (sizes**2).sum(0) * len(forms)
+    return np.divide(sizes.sum(0) ** 2, squares, out=np.ones(forms.shape[1]), where=squares > 0)
 
 
 def _spread(

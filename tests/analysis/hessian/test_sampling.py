@@ -15,7 +15,7 @@ from analysis.hessian.spectrum.eigen import extreme_eigenpairs
 from analysis.hessian.spectrum.operators import Hessian
 from analysis.hessian.spectrum.trace import Trace
 from landscape import Landscape
-from landscape.data.samples import random_order
+from landscape.data.samples import Samples, random_order
 
 cross_entropy = nn.functional.cross_entropy
 
@@ -72,14 +72,16 @@ def test_intervals_are_those_of_the_dense_hessians_of_each_sample(n, count):
     values, vectors = (part[..., ::-1][..., :4] for part in np.linalg.eigh(subset))
     vectors = vectors[:, :4]
 
+    def curvatures(indices):
+        groups = np.array_split(indices, min(len(indices), max(2, min(16, len(indices) // 8))))
+        return [[*np.diag(vectors.T @ mean @ vectors), np.trace(mean)] for mean in (each[g].mean(0) for g in groups)]
+
     def deviation(indices):
         """Of one sample's curvatures along the eigenvectors and trace, from the means of groups."""
-        groups = np.array_split(indices, min(len(indices), max(2, min(16, len(indices) // 8))))
-        if len(groups) < 2:
+        forms = curvatures(indices)
+        if len(forms) < 2:
             return np.zeros(5), 0
-        means = [each[group].mean(0) for group in groups]
-        forms = [[*np.diag(vectors.T @ mean @ vectors), np.trace(mean)] for mean in means]
-        return np.std(forms, axis=0, ddof=1) * np.sqrt(len(indices) / len(groups)), len(groups) - 1
+        return np.std(forms, axis=0, ddof=1) * np.sqrt(len(indices) / len(forms)), len(forms) - 1
 
     (inside, a), (outside, b) = deviation(first), deviation(held_out)
     degrees = min([d for d in (a, b) if d], default=0)
@@ -93,6 +95,10 @@ def test_intervals_are_those_of_the_dense_hessians_of_each_sample(n, count):
         assert found.trace == pytest.approx((trace.value - half[4], trace.value + half[4]), rel=1e-6)
     else:
         assert not np.isfinite([*found.low, *found.high, *found.trace]).any()
+    forms = np.abs(curvatures(first) + curvatures(held_out))[:, :4]
+    effective = forms.sum(0) ** 2 / (forms**2).sum(0)
+    some = forms.max(0) > 1e-9  # a curvature of 0 is rounding
+    np.testing.assert_allclose(found.evenness[some], (effective / len(forms))[some], rtol=1e-6)
     losses = cross_entropy(net(x[first]), y[first], reduction="none").detach().numpy()
     if count > 1:
         assert found.loss_stderr == pytest.approx(losses.std(ddof=1) * np.sqrt(1 / count - 1 / n), rel=1e-6)
@@ -109,8 +115,18 @@ def test_equal_samples_have_no_sampling_error_and_equal_intervals_of_one_value()
     assert report.sampling.loss_stderr == pytest.approx(0, abs=1e-9)
 
 
+def test_a_value_that_few_samples_carry_is_said_to_be_less_sure():
+    """Of 200 inputs 4 are large: each group has one at most, and most have none."""
+    x, y = torch.full((200, 1), 1e-3, dtype=torch.float64), torch.arange(200) % 2
+    x[random_order(Samples(x, y))[[3, 30, 60, 110]]] = 1.0
+    text = str(measure_hessian(Landscape(line(1, 2), (x, y), device="cpu"), 1, samples=100, trace=False))
+    assert "(95 %, less sure: few samples carry it)" in text
+    even = Landscape(line(1, 2), (torch.ones_like(x), y), device="cpu")
+    assert "less sure" not in str(measure_hessian(even, 1, samples=100, trace=False))
+
+
 def sampling(low, high, trace=None) -> Sampling:
-    return Sampling(10, 100, 10, np.array(low), np.array(high), trace, 0.1, 3, (5,), 0.2)
+    return Sampling(10, 100, 10, np.array(low), np.array(high), trace, 0.1, np.ones(len(low)), 3, (5,), 0.2)
 
 
 def test_a_ratio_lies_between_the_quotients_of_the_ends():
