@@ -136,7 +136,7 @@ def sampling_error(
     A direction in which no sample of the subset has curvature is not seen.  Of a net near its minimum, where 1 % of
     4,000 samples had 99 % of the curvature, intervals of 512 samples covered λ1 … λ5 in 0.86 to 0.95 of 200 draws, and
     those of 250 samples in 0.71 to 0.91 of 100; of other nets in 0.96 to 1.00, because they are wide enough for the
-    bias and the larger S².  ``evenness`` tells the former from the latter.
+    bias and the larger S².  ``evenness`` was below 0.25 near minima, and 0.9 of a net that was not.
 
     Args:
         whole: the landscape over all samples.

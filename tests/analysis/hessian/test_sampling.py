@@ -207,19 +207,24 @@ def test_intervals_cover_the_values_of_all_samples():
     assert covered.mean() >= 44 / 56
 
 
+NOISY, CONVERGED = (4000, 8, 6, 4, 0.5, 0.0, 100), (4000, 8, 8, 4, 0.0, 0.0, 3000)
+FEW = (4000, 6, 10, 3, 0.0, 0.7, 6000)
+"""Near its minimum, 1 % of the samples have 99 % of λ1's curvature: a subset of 512 has five of them."""
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("net", "options", "least"),
+    ("net", "options", "least", "subsets"),
     [
-        pytest.param((4000, 8, 6, 4, 0.5, 0.0, 100), {"samples": 512}, 0.93, id="noisy"),
-        pytest.param((4000, 8, 6, 4, 0.5, 0.0, 100), {"samples": "auto"}, 0.93, id="noisy, auto"),
-        pytest.param((4000, 8, 8, 4, 0.0, 0.0, 3000), {"samples": 512}, 0.90, id="converged"),
-        pytest.param((4000, 8, 8, 4, 0.0, 0.0, 3000), {"samples": "auto", "sampling_tolerance": 0.5}, 0.90,
-                     id="converged, auto"),
-        pytest.param((4000, 6, 10, 3, 0.0, 0.7, 6000), {"samples": 512}, 0.80, id="few samples have all"),
-        pytest.param((4000, 6, 10, 3, 0.0, 0.7, 6000), {"samples": "auto"}, 0.95, id="few samples have all, auto"),
+        pytest.param(NOISY, {"samples": 512}, 0.95, 200, id="noisy"),
+        pytest.param(NOISY, {"samples": "auto", "sampling_tolerance": 0.2}, 0.95, 150, id="noisy, auto"),
+        pytest.param(CONVERGED, {"samples": 512}, 0.92, 200, id="converged"),
+        pytest.param(FEW, {"samples": 512}, 0.80, 200, id="few samples have all"),
+        pytest.param(FEW, {"samples": "auto"}, 0.95, 0, id="few samples have all, auto"),
     ],
-)  # fmt: skip
-def test_coverage_over_200_seeds(net, options, least):
-    covered, _ = coverage(case(*net), 200, **options)
+)
+def test_coverage_over_200_seeds(net, options, least, subsets):
+    """Nominally 0.95, and 0.90 of the ratio; what is allowed leaves room for the rounding of other CPUs' training."""
+    covered, stayed = coverage(case(*net), 200, **options)
     assert covered.min() >= least, covered
+    assert stayed >= subsets
