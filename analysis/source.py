@@ -63,6 +63,16 @@ class Source(Place):
 
 
 @dataclass(frozen=True)
+class HessianSource(Source):
+    """Which data, on which device, in which arithmetic."""
+
+    # Of a spectrum alone the sampling error is known.
+    samples: Annotated[int | Literal["auto"] | None, option("{N,auto}", "all")] = None  # type: ignore[assignment]
+    """a random subset of so many samples, the same for every checkpoint of the same data, with intervals of what all
+    samples would give; auto: a subset that grows until these are narrow enough (--sampling-tolerance)"""
+
+
+@dataclass(frozen=True)
 class SurfaceSource(Source):
     """Which data, on which device, in which arithmetic."""
 

@@ -67,7 +67,7 @@ class Comparison:
             rows.append(
                 (s.label, str(s.checkpoint.round), s.test.accuracy, s.test.loss, s.report.accuracy, s.report.loss,
                  float(first.values[0]), float(first.bounds[0]), s.report.ratio(1, 5), s.report.ratio_error(1, 5),
-                 trace.value, trace.stderr, "; ".join(s.report.remarks(places)) or None)
+                 trace.value, trace.stderr, "; ".join([*s.report.remarks(places), *s.report.intervals(places)]) or None)
             )  # fmt: skip
         if self.subjects[0].report.split != "train":
             columns = tuple(name.replace("train ", "measured ") for name in columns)

@@ -282,6 +282,12 @@ class Landscape(Problem):
         other.weights = self.weights.to(other.dtype)
         return other
 
+    def subset(self, indices: Tensor) -> Landscape:
+        """The same loss at the same point, over the samples at these positions."""
+        other = self.over(self.data.subset(indices))
+        other._title = self._title
+        return other
+
     def along(self, names: Collection[str], w: Tensor | None = None) -> Landscape:
         """The same function of the named parameters alone; the other parameters are constants, as they are at a point.
 

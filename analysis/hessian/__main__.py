@@ -14,10 +14,11 @@ import tyro
 
 from analysis.hessian.clients import local_clients, rounds_of
 from analysis.hessian.command import PROGRAM, Command
+from analysis.hessian.comparison import comparison_table
 from analysis.hessian.measure import measure_hessian
 from analysis.hessian.options import Output
 from analysis.hessian.pyhessian import compare_with_pyhessian, pyhessian_report
-from analysis.hessian.report import HessianReport, comparison_table
+from analysis.hessian.report import HessianReport
 from analysis.hessian.supplements import Supplement, client_rounds, measure_supplements
 from analysis.hessian.writing import (
     read_numbers,
@@ -134,6 +135,9 @@ def _measured(command: Command, path: Path, left_out: str | None = None) -> _Res
     report = _report(command, path)
     print(report, end="\n\n")
     numbers = {"checkpoint": str(path), **report.to_dict(), **_whose(command, path)}
+    if command.source.samples == "auto":  # what comes next is of the same samples
+        same = replace(command.source, samples=report.samples if report.sampling else None)
+        command = replace(command, source=same)
     extras = command.extras
     if left_out is not None:
         extras = replace(extras, per_client=False, local=False)

@@ -13,6 +13,7 @@ import numpy as np
 from analysis.arguments import grouped
 from analysis.hessian.checks.differences import GradientDifferences, compared_steps, require_agreement
 from analysis.hessian.checks.verify import verify as check
+from analysis.hessian.growth import Question, measure_on
 from analysis.hessian.options import Effort, GraphMemory, Spectrum
 from analysis.hessian.report import HessianReport
 from analysis.hessian.spectrum.blocks import block_of
@@ -22,7 +23,7 @@ from analysis.hessian.spectrum.operators import Fisher, GaussNewton, Hessian, Op
 from analysis.hessian.spectrum.refinement import refined, spent
 from analysis.hessian.spectrum.symmetry import require_symmetric
 from analysis.hessian.spectrum.trace import Trace, estimate_trace
-from analysis.source import Source
+from analysis.source import HessianSource, Source
 from landscape import Checkpoint, FedscapeError, Landscape
 from landscape.compute.cost import threads_for
 from landscape.compute.devices import TF32, TF32_EPSILON, cpu_threads
@@ -53,8 +54,8 @@ def measure_hessian(
 
     Args:
         subject: a checkpoint's file (``FILE@ID``: client ID's local model), a checkpoint, or a ``Landscape`` (then
-            the data, the device and the type are the landscape's own, ``split`` is only what the data are called, and
-            all other options of ``source`` and ``man`` stay out).
+            the data, the device and the type are the landscape's own, ``split`` is only what the data are called,
+            ``samples`` is as ever, and all other options of ``source`` and ``man`` stay out).
         top: how many eigenvalues, 5 unless given.
         spectrum: what is measured: the options from ``which`` to ``block`` in one value, and ``top``.
         source: where: those from ``split`` to ``stream``.
@@ -81,9 +82,13 @@ def measure_hessian(
               (:mod:`analysis.hessian.spectrum.blocks`); the whole matrix unless given.
             * ``split``, ``samples``, ``clients``, ``device``, ``dtype``, ``data_dir``, ``model``, ``data``,
               ``batch_size``, ``stream``: as in :meth:`landscape.Landscape.from_checkpoint`.
+              ``samples`` may also be ``auto``; both it and a number of samples end with intervals of what all samples
+              would give (:class:`analysis.hessian.sampling.Sampling`).
             * ``tolerance``: relative error wanted of each eigenvalue, 1e-3 unless given.
             * ``trace_tolerance``: standard error wanted of the trace, as a share of it, 0.02 unless given.
             * ``trace_probes``: random probes of the trace at most, 100 unless given.
+            * ``sampling_tolerance``: of ``samples="auto"``: half-width wanted of the intervals of eigenvalues and
+              trace, as a share of the value, 0.1 unless given (:func:`analysis.hessian.growth.measure_on`).
             * ``density_probes``, ``density_steps``: ``probes`` and ``steps`` of
               :func:`analysis.hessian.spectrum.density.estimate_density`.
             * ``seed``: of all random vectors.
@@ -113,17 +118,24 @@ def measure_hessian(
         2.0
     """
     named = options if top is None else {"top": top, **options}
-    groups = spectrum or Spectrum(), source or Source(), effort or Effort()
+    groups = spectrum or Spectrum(), source or HessianSource(), effort or Effort()
     what, where, how = grouped("measure_hessian", named, groups)
     what.check()
+
+    def measure(part: Landscape) -> HessianReport:
+        with threads_for(max(part.micro_batches.flops, _OF_A_STEP * part.dimension)):
+            return _measure(part, what, where.split, how, verify, progress)
+
+    def matrix(part: Landscape) -> Operator:
+        return _operator(block_of(part, what.block) if what.block else part, what, how)
+
     with cpu_threads(how.threads):
-        landscape = _landscape_of(subject, what, where)
-        with threads_for(max(landscape.micro_batches.flops, _OF_A_STEP * landscape.dimension)):
-            return _measure(landscape, what, where.split, how, verify, progress)
+        whole = _landscape_of(subject, what, where)
+        return measure_on(whole, where.samples, Question(measure, matrix, what, how, progress))
 
 
 def _landscape_of(subject: Landscape | Checkpoint | str | Path, spectrum: Spectrum, source: Source) -> Landscape:
-    """The objective around the subject, of all parameters and without the weight decay.
+    """The objective around the subject, of all samples and parameters and without the weight decay.
 
     Raises:
         FedscapeError: the subject cannot be loaded, or is a landscape and a penalty is asked for.
@@ -131,8 +143,11 @@ def _landscape_of(subject: Landscape | Checkpoint | str | Path, spectrum: Spectr
     if isinstance(subject, Landscape):
         if spectrum.man:
             raise FedscapeError("a Landscape has its own penalty: make it with penalty=MAN(...), and leave out man")
-        return subject
-    return Landscape.from_checkpoint(subject, **vars(source), penalty=spectrum.penalty)
+        landscape = subject
+    else:
+        options = {**vars(source), "samples": None}
+        landscape = Landscape.from_checkpoint(subject, **options, penalty=spectrum.penalty)
+    return landscape.to("float64") if spectrum.product == "fd" else landscape
 
 
 def _measure(
@@ -140,8 +155,6 @@ def _measure(
 ) -> HessianReport:
     """The report of a landscape."""
     start = time.perf_counter()
-    if spectrum.product == "fd":
-        whole = whole.to("float64")
     here = whole.evaluate()
     if not np.isfinite(here.loss):
         raise FedscapeError(f"the loss at {whole.title} is {here.loss}: there is nothing to measure around it")

@@ -13,9 +13,9 @@ from typing import Annotated, Any, Literal, get_args
 import numpy as np
 import tyro
 
-from analysis.hessian.report import DensityAxis, EigenvalueAxis, Matrix, check_ratios, read_ratio
+from analysis.hessian.report import DensityAxis, EigenvalueAxis, Matrix
 from analysis.hessian.spectrum.operators import Product
-from analysis.hessian.spectrum.wanted import Which
+from analysis.hessian.spectrum.wanted import Which, check_ratios, read_ratio
 from analysis.source import option
 from landscape import FedscapeError
 from landscape.activations import MAN
@@ -122,6 +122,9 @@ class Effort:
     """standard error wanted of the trace, as a share of it"""
     trace_probes: int = 100
     """at most so many random probes of the trace; where they do not reach the tolerance, the table says so"""
+    sampling_tolerance: float = 0.1
+    """of --samples auto: half-width wanted of each 95 % interval of what all samples would give, as a share of the
+    value (of the eigenvalues and the trace); narrower needs more samples, four times as many for half"""
     density_probes: Annotated[int, tyro.conf.arg(name="probes")] = 8
     """random probes of the density: more narrow its error"""
     density_steps: Annotated[int, tyro.conf.arg(name="steps")] = 40

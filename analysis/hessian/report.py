@@ -12,6 +12,7 @@ import numpy as np
 import torch
 
 from analysis.hessian.checks.differences import disagreement
+from analysis.hessian.sampling import Sampling
 from analysis.hessian.spectrum.density import Density
 from analysis.hessian.spectrum.eigen import Eigenpairs, Refinement, StepComparison
 from analysis.hessian.spectrum.operators import Product
@@ -19,9 +20,8 @@ from analysis.hessian.spectrum.refinement import doubts
 from analysis.hessian.spectrum.shares import Shares, shares
 from analysis.hessian.spectrum.symmetry import complaint
 from analysis.hessian.spectrum.trace import Trace
-from landscape import FedscapeError
+from analysis.hessian.spectrum.wanted import check_ratios, read_ratio
 from landscape.compute.devices import TF32, TF32_EPSILON
-from landscape.terminal.table import Table
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -49,35 +49,6 @@ _PRODUCTS = {
     "fisher": "Fisher-vector",
     "mc-fisher": "Monte-Carlo-Fisher-vector",
 }
-
-
-def read_ratio(text: str) -> tuple[int, int]:
-    """(i, j) of a text such as ``1/5``.
-
-    Raises:
-        FedscapeError: it has another form.
-    """
-    parts = text.split("/")
-    if len(parts) != 2 or not all(part.strip().isdecimal() for part in parts):
-        raise FedscapeError(f"'{text}' is no ratio of eigenvalues: give one such as 1/5")
-    return int(parts[0]), int(parts[1])
-
-
-def check_ratios(ratios: Sequence[tuple[int, int]], which: str, k: int) -> None:
-    """Refuse ratios λ_i/λ_j of eigenvalues that are not among the k at that end of the spectrum.
-
-    Raises:
-        FedscapeError: there is such a ratio.
-    """
-    for i, j in ratios:
-        if min(i, j) < 1:
-            raise FedscapeError(f"the ratio {i}/{j} is none of eigenvalues: they are counted from 1")
-        if which not in ("largest", "both"):
-            raise FedscapeError(f"the ratio {i}/{j} is one of the largest eigenvalues: measure those (--which largest)")
-        if max(i, j) > k:
-            raise FedscapeError(
-                f"the ratio {i}/{j} needs {max(i, j)} eigenvalues, and there are {k}: give --top {max(i, j)}"
-            )
 
 
 def _lists(density: Density) -> dict[str, Any]:
@@ -113,6 +84,7 @@ class HessianReport:
         man: what MAN's activation norms are multiplied by in the loss; block: globs over the parameters whose principal
             block it is, of which ``parameters`` is the dimension; empty for the whole.
         ratios: (i, j) of the λ_i/λ_j to show beside λ1/λ5.
+        sampling: of a random subset of the samples, what all of them would give.
     """
 
     title: str
@@ -135,6 +107,7 @@ class HessianReport:
     man: float = 0.0
     block: tuple[str, ...] = ()
     ratios: tuple[tuple[int, int], ...] = ()
+    sampling: Sampling | None = None
 
     @property
     def largest(self) -> int:
@@ -169,6 +142,12 @@ class HessianReport:
         noise = self.eigen.refinement.noise if self.eigen.refinement else 0.0
         return shares(self.density.nodes, self.density.weights, self.parameters, epsilon, floor=noise)
 
+    @property
+    def data(self) -> str:
+        """Over which samples: ``512 train samples``, of a random subset ``512 train samples of 4,000``."""
+        among = f" of {self.sampling.population:,}" if self.sampling else ""
+        return f"{self.samples:,} {self.split} samples{among}"
+
     def doubts(self, i: int) -> str:
         """What must be said of the eigenvalue at that place (:func:`analysis.hessian.spectrum.refinement.doubts`)."""
         e = self.eigen
@@ -184,11 +163,18 @@ class HessianReport:
         wrong = complaint(self.eigen.asymmetry, self.dtype, self.product), disagreement(self.eigen.steps)
         return [*said, *(f"WRONG: {one}" for one in wrong if one)]
 
+    def intervals(self, places: Sequence[int]) -> list[str]:
+        """Of a random subset: where all samples' eigenvalues at these places and trace lie; else nothing."""
+        if (sampling := self.sampling) is None:
+            return []
+        texts = [(self.labels()[i], sampling.eigenvalue_text(i)) for i in places] + [("trace", sampling.trace_text)]
+        return [label + text.replace(";", "", 1) for label, text in texts if text]
+
     def with_ratios(self, ratios: Sequence[tuple[int, int]]) -> HessianReport:
         """The same report that shows these ratios beside λ1/λ5.
 
         Raises:
-            FedscapeError: as :func:`check_ratios`.
+            FedscapeError: as :func:`analysis.hessian.spectrum.wanted.check_ratios`.
         """
         check_ratios(ratios, self.which, self.largest)
         return replace(self, ratios=tuple(pair for pair in dict.fromkeys(ratios) if pair != (1, 5)))
@@ -217,6 +203,7 @@ class HessianReport:
             "ratio_1_5_error": self.ratio_error(1, 5),
             "ratios": {f"{i}/{j}": self.ratio(i, j) for i, j in self.ratios},
             "ratio_errors": {f"{i}/{j}": self.ratio_error(i, j) for i, j in self.ratios},
+            "sampling": None if self.sampling is None else self.sampling.to_dict(),
             "trace": None if self.trace is None else asdict(self.trace),
             "density": None if self.density is None else self._density(),
             **{name: getattr(self, name) for name in _PLAIN},
@@ -262,6 +249,7 @@ class HessianReport:
             trace=None if trace is None else Trace(**trace),
             density=None if density is None else Density(**_arrays(density)),
             title=numbers["title"],
+            sampling=Sampling.from_dict(numbers["sampling"]) if numbers.get("sampling") else None,
             block=tuple(numbers.get("block", ())),
             ratios=tuple(read_ratio(text) for text in numbers.get("ratios", {})),
             **{name: numbers[name] for name in _PLAIN if name in numbers},  # earlier files lack the newest
@@ -269,29 +257,32 @@ class HessianReport:
 
     def rows(self) -> list[tuple[str, str, str]]:
         """The table: quantity, value, uncertainty."""
-        e = self.eigen
-        rows = [
-            (label, f"{value:.6g}", f"± {bound:.1e} (error bound), residual {residual:.1e}{self.doubts(i)}")
-            for i, (label, value, bound, residual) in enumerate(
-                zip(self.labels(), e.values, e.bounds, e.residuals, strict=True)
-            )
-        ]
+        e, sampling, rows = self.eigen, self.sampling, []
+        for i, (label, value, bound, residual) in enumerate(
+            zip(self.labels(), e.values, e.bounds, e.residuals, strict=True)
+        ):
+            error = f"± {bound:.1e} (error bound), residual {residual:.1e}{self.doubts(i)}"
+            rows.append((label, f"{value:.6g}", error + (sampling.eigenvalue_text(i) if sampling else "")))
         rows += self._product_rows()
         for i, j in ((1, 5), *self.ratios):
             if (ratio := self.ratio(i, j)) is not None:
-                rows.append((f"λ{i}/λ{j}", f"{ratio:.4g}", f"± {self.ratio_error(i, j):.1e} (error bound)"))
+                error = f"± {self.ratio_error(i, j):.1e} (error bound)"
+                error += sampling.ratio_text(i, j) if sampling else ""
+                rows.append((f"λ{i}/λ{j}", f"{ratio:.4g}", error))
         if self.trace is not None:
             probes = f"{self.trace.probes} random probes" if self.trace.probes else "every coordinate taken"
             error = f"± {self.trace.stderr:.2g} (standard error, {probes})"
             short = f", {self.trace.shortfall}" if self.trace.shortfall else ""
-            rows.append(("trace", f"{self.trace.value:.6g}", error + short))
+            rows.append(("trace", f"{self.trace.value:.6g}", error + short + (sampling.trace_text if sampling else "")))
         if self.density is not None:
             rows += self._density_rows()
-        over = f"mean over {self.samples:,} {self.split} samples"
+        over = f"mean over {self.data}"
         decay = ", without the weight decay" if self.weight_decay else ""
-        rows.append(("loss + MAN" if self.man else "loss", f"{self.loss:.6g}", over + decay))
+        error = sampling.loss_text if sampling else ""
+        rows.append(("loss + MAN" if self.man else "loss", f"{self.loss:.6g}", over + error + decay))
         if self.accuracy is not None:
-            rows.append(("accuracy", f"{self.accuracy:.2%}", over))
+            error = sampling.accuracy_text if sampling else ""
+            rows.append(("accuracy", f"{self.accuracy:.2%}", over + error))
         return rows
 
     def _product_rows(self) -> list[tuple[str, str, str]]:
@@ -311,6 +302,7 @@ class HessianReport:
         assert density is not None
         assert shares is not None
         delta, origin = f"{shares.delta:.1e}", f"(standard error), from the density, {len(density.nodes)} probes"
+        origin += f", of the {self.samples:,} samples alone" if self.sampling else ""
         mean, rank = density.estimated_moment(1, self.parameters), density.estimated_rank(self.parameters)
         rows = [("λ mean", f"{mean.value:.4g}", f"± {mean.stderr:.2g} {origin}")]
         for name, share in (
@@ -325,8 +317,10 @@ class HessianReport:
     @property
     def cost(self) -> str:
         """Products and time spent, in a line."""
-        spent = self.eigen.refinement
-        precise = f" ({spent.products} of them in float64)" if spent else ""
+        refinement, sampling = self.eigen.refinement, self.sampling
+        apart = [f"{refinement.products} of them in float64"] if refinement else []
+        apart += [f"{sampling.products} for the sampling error"] if sampling else []
+        precise = f" ({', '.join(apart)})" if apart else ""
         arithmetic = f"{self.dtype} differences of gradients" if self.product == "fd" else self.dtype
         return (
             f"{self.hvps:,} {_PRODUCTS[self.matrix]} products of {self.parameters:,} parameters{precise} "
@@ -371,22 +365,3 @@ class HessianReport:
         if path is not None:
             save_figure(figure, path)
         return figure
-
-
-def comparison_table(reports: Sequence[HessianReport]) -> Table:
-    """A row for each report: data, loss, accuracy; the first and last eigenvalue (or both ends), λ1/λ5 and the other
-    ratios asked for and the trace, each with its error; cost; what must be said of these numbers."""
-    first = reports[0]
-    other = len(first.eigen.values) // 2 if first.which == "both" else -1
-    ends = dict(zip((first.labels()[0], first.labels()[other]), (0, other), strict=True))
-    pairs = list(dict.fromkeys([(1, 5), *(pair for report in reports for pair in report.ratios)]))
-    estimates = [*ends, *(f"λ{i}/λ{j}" for i, j in pairs)]
-    columns = ("model", "data", "loss", "accuracy", *(c for name in estimates for c in (name, f"{name} error bound")))
-    rows = []
-    for r in reports:
-        trace = (None, None) if r.trace is None else (r.trace.value, r.trace.stderr)
-        values = [float(of[i]) for i in ends.values() for of in (r.eigen.values, r.eigen.bounds)]
-        ratios = [number for i, j in pairs for number in (r.ratio(i, j), r.ratio_error(i, j))]
-        data, said = f"{r.samples:,} {r.split} samples", "; ".join(r.remarks(list(ends.values()))) or None
-        rows.append((r.title, data, r.loss, r.accuracy, *values, *ratios, *trace, float(r.hvps), r.seconds, said))
-    return Table((*columns, "trace", "trace stderr", "products", "seconds", "remarks"), tuple(rows))

@@ -14,6 +14,7 @@ import analysis.hessian.__main__
 import landscape.autograd.products
 from analysis import HessianReport
 from analysis.hessian.__main__ import main
+from analysis.hessian.layers import layer_eigenvalues
 from landscape import Landscape
 from landscape.terminal.command import run
 from tests.processes import as_rank, free_port, start_process
@@ -224,19 +225,21 @@ def test_graphs_are_kept_within_the_memory_given(checkpoint, given, kept, monkey
     monkeypatch.setattr(kind, "__init__", lambda self, *a: (products.append(self), begin(self, *a))[1])
     line = [str(checkpoint), "--samples", "40", "--top", "1", "--quiet", "--verify", "--no-refine", *given]
     assert run(lambda: main(line)) == 0
-    assert len(products) == 2
-    assert [p.graphs_kept > 0 for p in products] == [kept, kept]
+    assert len(products) > 2  # of the check, of the eigenvalue, of the sampling error
+    assert [p.graphs_kept > 0 for p in products] == [kept] * len(products)
 
 
 def test_threads_are_as_many_as_asked_for(checkpoint, monkeypatch):
     seen = []
     evaluate = Landscape.evaluate
-    monkeypatch.setattr(Landscape, "evaluate", lambda *a: (seen.append(torch.get_num_threads()), evaluate(*a))[1])
+    monkeypatch.setattr(
+        Landscape, "evaluate", lambda *a, **o: (seen.append(torch.get_num_threads()), evaluate(*a, **o))[1]
+    )
     before = torch.get_num_threads()
     line = [str(checkpoint), "--samples", "20", "--top", "1", "--quiet", "--no-trace"]
     assert run(lambda: main([*line, "--threads", str(before + 1)])) == 0
     assert run(lambda: main([*line])) == 0
-    assert seen == [before + 1, before]
+    assert seen == 2 * [before + 1] + 2 * [before]  # the loss, and its sampling error
 
 
 @pytest.mark.parametrize(("word", "streams"), [("yes", True), ("no", False), ("auto", None)])
@@ -252,6 +255,23 @@ def test_streaming_is_asked_for_by_name(checkpoint, word, streams, monkeypatch):
     assert set(seen) == {streams}
 
 
+def test_samples_auto_ends_with_a_subset_that_the_tables_share(checkpoint, tmp_path, capsys):
+    file = tmp_path / "h.json"
+    line = [str(checkpoint), "--samples", "auto", "--sampling-tolerance", "9", "--top", "1", "--no-trace", "--layers"]
+    assert run(lambda: main([*line, "--json", str(file), "--quiet"])) == 0
+    numbers, printed = json.loads(file.read_text()), capsys.readouterr().out
+    sampling = numbers["sampling"]
+    assert (numbers["samples"], sampling["population"], sampling["tolerance"]) == (512, 1442, 9.0)
+    low, high = sampling["low"][0], sampling["high"][0]
+    assert low < numbers["eigenvalues"][0] < high
+    assert f"; of all 1,442 samples {low:.4g} to {high:.4g} (95 %)" in printed
+    assert f"512 train samples of 1,442, ± {sampling['loss_stderr']:.2g} (standard error)" in printed
+    assert f"({sampling['products']} for the sampling error)" in printed.replace("1 of them in float64, ", "")
+    around = Landscape.from_checkpoint(checkpoint, samples=512, device="cpu")
+    assert numbers["loss"] == pytest.approx(around.value(), rel=1e-6)
+    np.testing.assert_allclose(numbers["layers"]["values"], layer_eigenvalues(around).values.tolist(), rtol=1e-5)
+
+
 def test_progress_goes_to_stderr_and_says_how_far(checkpoint, capsys):
     main([str(checkpoint), "--samples", "50", "--top", "1"])
     captured = capsys.readouterr()
@@ -264,6 +284,9 @@ def test_progress_goes_to_stderr_and_says_how_far(checkpoint, capsys):
     [
         (["no/such.pt"], "there is no file no/such.pt"),
         (["{ckpt}", "--samples", "5000"], "5000 samples are asked for: give a number from 1 to 1442"),
+        (["{ckpt}", "--samples", "auto", "--state", "s.pt"], "give --samples N, not auto"),
+        (["{ckpt}", "--samples", "auto", "--sampling-tolerance", "0"], "it must be above 0"),
+        (["{ckpt}", "--samples", "auto", "--backend", "pyhessian"], "give --samples N, not auto"),
         (["{ckpt}", "--split", "validation"], "invalid choice 'validation'"),
         (["{ckpt}", "--clients", "9"], "there is no client"),
         (["{ckpt}", "--top", "0"], "0 eigenvalues are asked for"),

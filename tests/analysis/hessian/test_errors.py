@@ -12,8 +12,8 @@ import pytest
 
 from analysis import HessianReport, measure_hessian
 from analysis.hessian.__main__ import main
+from analysis.hessian.comparison import comparison_table
 from analysis.hessian.plots.spectrum import plot_rounds, plot_spectra
-from analysis.hessian.report import comparison_table
 from analysis.hessian.spectrum.eigen import Refinement, StepComparison
 from landscape.terminal.command import run
 from tests.analysis.hessian.spectrum.spectra import small_landscape
@@ -38,6 +38,13 @@ ESTIMATES = {
     "clients.lambda_max_deviation": "clients.lambda_max_deviation_error_bound",
 }
 """Of each estimate, by its keys in the JSON file, where its error is."""
+OF_A_SUBSET = {
+    "eigenvalues": ("sampling.low", "sampling.high"),
+    "trace.value": ("sampling.trace",),
+    "loss": ("sampling.loss_stderr",),
+    "accuracy": ("sampling.accuracy_stderr",),
+}
+"""Of each value that all samples would have another of, what says how far off that may be."""
 EXACT = {
     "means over all samples": "loss accuracy clients.losses clients.accuracies clients.loss_mean "
     "clients.loss_deviation "
@@ -45,13 +52,14 @@ EXACT = {
     "arithmetic of the weights": "layers.norm_product.*",
     "derivatives over all samples": "sharpness.SAM.value sharpness.adaptive.value sharpness.gradient_noise.norm",
     "errors": "residuals *error_bounds *error_bound *bounds ratio_1_5_error ratio_errors.* *stderr *.low *.high "
-    "refinement.noise *.noise asymmetry step_comparison.difference",
+    "refinement.noise *.noise asymmetry step_comparison.difference sampling.trace",
+    "how sure the intervals of a subset are": "sampling.evenness",
     "what the density is drawn and computed from": "density.grid density.nodes density.weights density.width "
     "density.shares.delta",
     "what was asked for": "*seed *.radius *.steps *.eta *.m *.batch_size trace.tolerance weight_decay man "
-    "clients.round data_of_clients",
+    "clients.round data_of_clients sampling.tolerance",
     "counts": "*products *hvps *probes *samples parameters trace.deflated trace.degrees *.draws layers.parameters "
-    "clients.clients",
+    "clients.clients sampling.samples sampling.population sampling.held_out sampling.sizes",
     "the clock": "seconds",
 }
 """What has no error, or is one, and why."""
@@ -101,6 +109,12 @@ def test_every_estimate_in_the_json_file_has_an_error_beside_it(written):
     assert not missing
 
 
+def test_values_of_a_random_subset_have_intervals_of_what_all_samples_would_give(written):
+    for path, errors in OF_A_SUBSET.items():
+        assert len(written[path]) * 2 >= sum(len(written[error]) for error in errors) >= len(written[path])
+        assert all(math.isfinite(e) for error in errors for e in written[error])
+
+
 def test_the_step_of_differences_is_known_to_be_an_error():
     found = measure_hessian(small_landscape(), 2, product="fd", trace=False).to_dict()
     assert found["step_comparison"]["difference"] > 0
@@ -145,6 +159,18 @@ def test_the_comparison_has_an_error_beside_each_estimate_and_says_what_is_doubt
     assert first["data"] == f"{report.samples:,} train samples"
     assert first["remarks"] is None
     assert second["remarks"].startswith("λ1 NOT CONVERGED; λ6 below the noise of float32 products (")
+
+
+def test_the_comparison_says_what_all_samples_would_give():
+    report = measure_hessian(small_landscape(), 2, samples=30)
+    table = comparison_table([report])
+    (row,) = (dict(zip(table.columns, row, strict=True)) for row in table.rows)
+    total, sampling = small_landscape().samples, report.sampling
+    assert row["data"] == f"30 train samples of {total}"
+    first, last, trace = row["remarks"].split("; ")[-3:]
+    assert first.startswith(f"λ1 of all {total} samples {sampling.low[0]:.4g} to {sampling.high[0]:.4g} (95 %")
+    assert last.startswith(f"λ2 of all {total} samples {sampling.low[1]:.4g} to {sampling.high[1]:.4g} (95 %")
+    assert trace == f"trace of all {total} samples {sampling.trace[0]:.4g} to {sampling.trace[1]:.4g} (95 %)"
 
 
 def test_the_comparison_says_that_products_are_wrong(report):

@@ -8,8 +8,9 @@ import torch
 from scipy.integrate import trapezoid
 
 from analysis import Dense, HessianReport, estimate_density, measure_hessian
+from analysis.hessian.comparison import comparison_table
 from analysis.hessian.plots.spectrum import plot_spectra
-from analysis.hessian.report import comparison_table, read_ratio
+from analysis.hessian.spectrum.wanted import read_ratio
 from landscape import FedscapeError
 from tests.analysis.hessian.spectrum.spectra import small_landscape
 
