@@ -46,7 +46,7 @@ class Place:
     """the network: of a state dict from elsewhere, or where the checkpoint names it as package.module:callable"""
     data: Annotated[str | None, option("NAME", "the checkpoint's")] = None
     """the data set: of a state dict from elsewhere, or where the checkpoint names it as package.module:callable"""
-    batch_size: Annotated[int | None, option("N", "256 on the CPU, 1024 on CUDA")] = None
+    batch_size: Annotated[int | None, option("N", "by one's memory on the CPU, 1024 on CUDA")] = None
     """samples per micro-batch: speed and memory, not results"""
     stream: Annotated[bool | None, _AUTO_YES_NO] = None
     """samples stay in the host's memory, micro-batches go to the GPU in turn; auto: above half of its free memory"""
@@ -60,6 +60,16 @@ class Source(Place):
     """data to measure on"""
     clients: Annotated[tuple[int, ...] | None, option("ID [ID ...]", "all")] = None
     """only the training data of these clients"""
+
+
+@dataclass(frozen=True)
+class HessianSource(Source):
+    """Which data, on which device, in which arithmetic."""
+
+    # Of a spectrum alone the sampling error is known.
+    samples: Annotated[int | Literal["auto"] | None, option("{N,auto}", "all")] = None  # type: ignore[assignment]
+    """a random subset of so many samples, the same for every checkpoint of the same data, with intervals of what all
+    samples would give; auto: a subset that grows until these are narrow enough (--sampling-tolerance)"""
 
 
 @dataclass(frozen=True)

@@ -37,7 +37,6 @@ from torch.utils.data import DataLoader, Dataset
 from analysis.surface import Surface, measure_surface
 from analysis.surface.planes import random_plane, uniform
 from landscape import Checkpoint, Landscape, Samples
-from landscape.compute.memory import keep_freed_memory
 from landscape.compute.randomness import numpy_generator, torch_generator
 from trainers.__main__ import main as train
 
@@ -234,7 +233,6 @@ def main(settings: Settings) -> None:
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(1, context, begin, (settings, checkpoint, device)) as pool:
         pool.submit(os.getpid).result()
-        keep_freed_memory()  # as our commands do
         if settings.exact:
             exact = ours(settings, checkpoint, settings.points, exact=True, store=folder / "exact.h5", progress=True)
             figures["exact seconds"] = exact.seconds

@@ -15,7 +15,7 @@ from matplotlib.ticker import LogFormatter, MaxNLocator, PercentFormatter
 from analysis import HessianReport, Surface
 from analysis.hessian.plots.spectrum import density_caption, draw_densities, draw_eigenvalues
 from analysis.source import Source
-from analysis.style import COLOURS, DASHES, MARKERS
+from analysis.style import COLOURS, DASHES, MARKERS, crossed
 from analysis.surface.plots.panels import draw_colour_bar, draw_panel
 from analysis.surface.plots.scales import Scale
 from figures.measurements import Cache
@@ -57,25 +57,26 @@ class Comparison:
         """Accuracy, loss and flatness, one row for each checkpoint."""
         columns: tuple[str, ...] = (
             "model", "round", "test accuracy", "test loss", "train accuracy", "train loss",
-            "λ1", "λ1/λ5", "trace", "trace stderr",
+            "λ1", "λ1 error bound", "λ1/λ5", "λ1/λ5 error bound", "trace", "trace stderr", "remarks",
         )  # fmt: skip
         rows = []
         for s in self.subjects:
             trace = s.report.trace
             assert trace is not None
-            measured = s.report.eigen
+            first, places = s.report.eigen, [i for i in (0, 4) if i < len(s.report.eigen.values)]
             rows.append(
                 (s.label, str(s.checkpoint.round), s.test.accuracy, s.test.loss, s.report.accuracy, s.report.loss,
-                 float(measured.values[0]), measured.ratio(1, 5), trace.value, trace.stderr)
+                 float(first.values[0]), float(first.bounds[0]), s.report.ratio(1, 5), s.report.ratio_error(1, 5),
+                 trace.value, trace.stderr, "; ".join([*s.report.remarks(places), *s.report.intervals(places)]) or None)
             )  # fmt: skip
         if self.subjects[0].report.split != "train":
             columns = tuple(name.replace("train ", "measured ") for name in columns)
         return Table(columns, tuple(rows))
 
     def notes(self) -> list[str]:
-        """What must be said of the table: the traces that did not reach their tolerance."""
-        traces = [(s.label, s.report.trace) for s in self.subjects]
-        return [f"trace of {name}: {trace.shortfall}" for name, trace in traces if trace and trace.shortfall]
+        """What must be said of the table and the sheet: the eigenvalues that have not converged or are not told from 0,
+        the traces that did not reach their tolerance."""
+        return [f"{s.label}: {said}" for s in self.subjects for said in s.report.remarks()]
 
     def sheet(self) -> Figure:
         """Training curves (where a run is known), eigenvalues and densities above, surfaces below."""
@@ -141,7 +142,8 @@ class Comparison:
         first, surface = self.subjects[0], self.subjects[0].surface
         report = first.report
         return (
-            f"spectra and surfaces over {report.samples:,} {surface.split_word} samples; error bars: residuals; "
+            f"spectra and surfaces over {report.samples:,} {surface.split_word} samples; error bars: error bounds"
+            f"{crossed([s.report.eigen.converged for s in self.subjects])}; "
             f"{density_caption([s.report for s in self.subjects])}\n{surface.recipe}; white dots: the models"
         )
 

@@ -28,6 +28,8 @@ _ELEMENTS = {"cpu": 256 * 3 * 32 * 32, "cuda": 1024 * 3 * 32 * 32}
 """The largest numbers of input elements and of samples in a micro-batch, by device."""
 _SAMPLES = {"cpu": 1024, "cuda": 4096}
 _NEARLY = 1.03
+_CENTRE = 256
+"""The largest size around which micro-batch sizes are timed: evaluations are hardly faster beyond four times it."""
 _TUNED = 128
 """A micro-batch size is timed on at least this number of samples."""
 
@@ -187,15 +189,16 @@ class Evaluator:
 
         The choice depends on the clock, so two measurements may differ by rounding.
 
-        Sizes from a sixteenth to four times the present one are timed at the module's present point, in ascending
-        order, until two in succession are slower than the best or the device's memory runs out.  Of sizes that are
-        nearly as fast, the smallest is taken, which needs the least memory.
+        Sizes from a sixteenth to four times the present one, or 256 where that is less, are timed at the module's
+        present point, in ascending order, until two in succession are slower than the best or the device's memory runs
+        out.  Of sizes that are nearly as fast, the smallest is taken, which needs the least memory.
         """
         data = self._batches.data
         if not isinstance(data, Samples):
             return self._batches.size
         times: dict[int, float] = {}
-        for size in sorted({min(max(1, int(self._batches.size * 2.0**k)), len(data)) for k in range(-4, 3)}):
+        centre = min(self._batches.size, _CENTRE)
+        for size in sorted({min(max(1, int(centre * 2.0**k)), len(data)) for k in range(-4, 3)}):
             try:
                 times[size] = self._seconds_per_sample(data, size)
             except torch.OutOfMemoryError:

@@ -40,8 +40,9 @@ class Landscape(Problem):
         dtype: ``float32``, ``float64`` or ``tf32`` (float32 numbers, but faster products and convolutions with
             relative errors of about 1e-3; on CUDA only); the model's own unless given.  In float32 the loss alone is
             computed in float64 from the model's outputs, where it is the task's or one of PyTorch's.
-        batch_size: samples per micro-batch (256 on the CPU, 1024 on CUDA unless given); changes speed and
-            memory, and results only by rounding.  Where the device's memory runs out it is halved, with a warning.
+        batch_size: samples per micro-batch; unless given, on the CPU by the memory that one takes, on CUDA 1024
+            (:func:`landscape.data.micro_batches.micro_batch_size`); changes speed and memory, and results only by
+            rounding.  Where the device's memory runs out it is halved, with a warning.
         penalty: ζ·L^act of the model's activations, added to the loss (:class:`landscape.activations.MAN`): value,
             gradient and Hessian are then those of the sum.
         stream: keep the samples in the host's memory and copy each micro-batch to the device when it is needed, which
@@ -262,8 +263,8 @@ class Landscape(Problem):
     def estimate_batch_statistics(self, w: Tensor | None = None) -> Tensor:
         """Set BatchNorm's statistics to those of all samples at a point, [b]; later evaluations use them.
 
-        Each layer's mean over micro-batches of nearly equal size, in training mode; Dropout, if any, draws the same
-        numbers each time.
+        Each layer's mean over micro-batches of nearly equal size, in training mode; it depends on ``batch_size``.
+        Dropout, if any, draws the same numbers each time.
         """
         inputs = self.data.even_inputs(self.batch_size, self.dtype)
         with self.at(w), global_seed(0, "batch statistics"):
@@ -279,6 +280,12 @@ class Landscape(Problem):
         """The same loss at the same point, over other samples."""
         other = self._rebuilt(self._flat.module, data, self.precision)
         other.weights = self.weights.to(other.dtype)
+        return other
+
+    def subset(self, indices: Tensor) -> Landscape:
+        """The same loss at the same point, over the samples at these positions."""
+        other = self.over(self.data.subset(indices))
+        other._title = self._title
         return other
 
     def along(self, names: Collection[str], w: Tensor | None = None) -> Landscape:

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from landscape.activations import MAN
 from landscape.compute.devices import TF32, resolve_device, resolve_dtype
 from landscape.data.batches import Batches
-from landscape.data.micro_batches import MicroBatches, micro_batch_size
+from landscape.data.micro_batches import MicroBatches, cost_in, micro_batch_size
 from landscape.data.samples import Samples, as_samples
 from landscape.errors import FedscapeError
 from landscape.tasks import Task
@@ -24,7 +24,7 @@ class Placement:
         device: of the model and of the micro-batches.
         dtype: of the parameters and the inputs.
         tf32: whether products may round to TF32.
-        batch_size: samples per micro-batch; by device and task unless given.
+        batch_size: samples per micro-batch; by shapes unless given.
         stream: whether the samples stay in the host's memory; by their size unless given.
     """
 
@@ -57,14 +57,15 @@ class Placement:
         return cls(place, torch.float32 if tf32 else resolve_dtype(dtype or own), tf32, batch_size, stream)
 
     def micro_batches(
-        self, data: Samples | tuple[Tensor, Tensor] | Batches, task: Task, penalty: MAN | None
+        self, data: Samples | tuple[Tensor, Tensor] | Batches, task: Task, penalty: MAN | None, module: nn.Module
     ) -> MicroBatches:
-        """Move the data to the device and divide them into micro-batches."""
+        """Move the data to the device and divide them into micro-batches: on the CPU by what a sample costs."""
         if isinstance(data, Batches):
             return MicroBatches(data.to(self.device), 1, self.dtype, self.tf32, penalty)
         here = as_samples(data).placed(self.device, self.stream)
-        size = self.batch_size or micro_batch_size(self.device, task, here.targets)
-        return MicroBatches(here, size, self.dtype, self.tf32, penalty)
+        cost = cost_in(module, here, self.dtype)
+        size = self.batch_size or micro_batch_size(self.device, task, here.targets, cost)
+        return MicroBatches(here, size, self.dtype, self.tf32, penalty, cost)
 
 
 def check_batch_size(size: int | None) -> None:

@@ -52,7 +52,7 @@ class Problem:
         self._flat.module.eval()
         self.task = task
         self.loss: Loss = objective_value if isinstance(data, Batches) else loss or loss_of(task)
-        self._batches = self._place.micro_batches(data, task, penalty)
+        self._batches = self._place.micro_batches(data, task, penalty, self._flat.module)
         self._title: str | None = None
         self.weights = self._flat.buffer.clone()
 
@@ -180,7 +180,7 @@ class Problem:
     @data.setter
     def data(self, data: Samples) -> None:
         place = replace(self._place, batch_size=self.batch_size)
-        self._batches = place.micro_batches(data, self.task, self.penalty)
+        self._batches = place.micro_batches(data, self.task, self.penalty, self._flat.module)
 
     @property
     def micro_batches(self) -> MicroBatches:

@@ -11,12 +11,11 @@ import torch
 
 import trainers
 from landscape import MODELS, build_model
+from tests.conftest import REPOSITORY
 from tests.trainers.algorithms import naive, test_contract
 from tests.trainers.federations import SETTINGS, SIZES, federation
 from trainers import FedASAM, Settings, train
 from trainers.__main__ import main, read
-
-REPOSITORY = Path(__file__).resolve().parents[1]
 
 
 def blocks(file, language):
@@ -45,7 +44,8 @@ def test_combination_of_the_readme_runs(tmp_path, monkeypatch):
 def test_python_of_the_migration_page_runs(capsys):
     names = {}
     for code in blocks("docs/migrating-from-pyhessian.md", "python"):
-        exec(compile(code, "migrating-from-pyhessian.md", "exec"), names)
+        assert "range(100)" in code or names
+        exec(compile(code.replace("range(100)", "range(40)"), "migrating-from-pyhessian.md", "exec"), names)
     assert names["direction"].keys() == dict(names["model"].named_parameters()).keys()
     assert "PyHessian" in capsys.readouterr().out
 

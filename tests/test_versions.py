@@ -5,14 +5,14 @@ import re
 import runpy
 import sys
 from collections import namedtuple
-from pathlib import Path
 
 import pytest
 from packaging.markers import default_environment
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 
-REPOSITORY = Path(__file__).resolve().parents[1]
+from tests.conftest import REPOSITORY
+
 Version = namedtuple("Version", "major minor micro releaselevel serial")
 
 

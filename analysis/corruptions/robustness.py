@@ -13,6 +13,11 @@ from landscape.terminal.table import Table
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+_KEY = (
+    "clean, corrupted, severity, mean: accuracy, of 1; loss: mean over the severities; CE, mCE: errors as a multiple "
+    "of the first checkpoint's"
+)
+
 
 @dataclass(frozen=True)
 class Robustness:
@@ -113,7 +118,7 @@ class Robustness:
         return {**plain, **{name: values.tolist() for name, values in means.items()}}
 
     def __str__(self) -> str:
-        return f"{self.title}\n{self.details()}\n\n{self.summary()}"
+        return f"{self.title}\n{_KEY}\n{self.details()}\n\n{self.summary()}"
 
     def plot(self, path: str | Path | None = None) -> Figure:
         """Draw accuracy by corruption and by severity; written to ``path`` where one is given.

@@ -14,10 +14,11 @@ import tyro
 
 from analysis.hessian.clients import local_clients, rounds_of
 from analysis.hessian.command import PROGRAM, Command
+from analysis.hessian.comparison import comparison_table
 from analysis.hessian.measure import measure_hessian
-from analysis.hessian.options import Output
+from analysis.hessian.options import Effort, Output
 from analysis.hessian.pyhessian import compare_with_pyhessian, pyhessian_report
-from analysis.hessian.report import HessianReport, comparison_table
+from analysis.hessian.report import HessianReport
 from analysis.hessian.supplements import Supplement, client_rounds, measure_supplements
 from analysis.hessian.writing import (
     read_numbers,
@@ -134,6 +135,9 @@ def _measured(command: Command, path: Path, left_out: str | None = None) -> _Res
     report = _report(command, path)
     print(report, end="\n\n")
     numbers = {"checkpoint": str(path), **report.to_dict(), **_whose(command, path)}
+    if command.source.samples == "auto":  # what comes next is of the same samples
+        same = replace(command.source, samples=report.samples if report.sampling else None)
+        command = replace(command, source=same)
     extras = command.extras
     if left_out is not None:
         extras = replace(extras, per_client=False, local=False)
@@ -143,7 +147,14 @@ def _measured(command: Command, path: Path, left_out: str | None = None) -> _Res
         numbers["pyhessian"] = _compared(command, path, report)
     supplements, seed, quiet = [], command.effort.seed, command.output.quiet
     for one in measure_supplements(
-        extras, path, command.source, seed, not quiet, penalty=command.spectrum.penalty, sampled=command.rounds
+        extras,
+        path,
+        command.source,
+        seed,
+        not quiet,
+        penalty=command.spectrum.penalty,
+        sampled=command.rounds,
+        refine=command.effort.refine,
     ):
         print(f"{one.title}\n{one.table}\n")
         numbers[one.key] = one.numbers
@@ -185,13 +196,18 @@ def _compared(command: Command, path: Path, ours: HessianReport) -> dict[str, An
 
 
 def _pyhessian_options(command: Command) -> dict[str, Any]:
-    """What is asked of PyHessian."""
+    """What is asked of PyHessian; of probes and steps as many as it takes by itself, unless ours are changed."""
+    effort, ours = command.effort, Effort()
+    given = {
+        name: getattr(effort, name)
+        for name in ("density_probes", "density_steps")
+        if getattr(effort, name) != getattr(ours, name)
+    }
     return {
+        **given,
         "trace": command.spectrum.trace,
         "density": command.spectrum.density,
         "tolerance": command.effort.tolerance,
-        "density_probes": command.effort.density_probes,
-        "density_steps": command.effort.density_steps,
         "split": command.source.split,
         "seed": command.effort.seed,
         "progress": not command.output.quiet,

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from analysis.hessian.spectrum.refinement import doubts
 from landscape.terminal.table import Table
 
 if TYPE_CHECKING:
@@ -41,6 +42,8 @@ class ClientEigenvalues:
         label: the checkpoint's short name, the algorithm's.
         client: whose local model was measured on the data of every client (a checkpoint ``FILE@ID``); ``None``: the
             global model was, or with ``local`` each client's own.
+        noise: of the float32 products on each client's data, below which eigenvalues are not told from 0, [n]; 0 where
+            it was not measured (float64, or nothing refined).
     """
 
     title: str
@@ -57,6 +60,7 @@ class ClientEigenvalues:
     hvps: int
     label: str = ""
     client: int | None = None
+    noise: np.ndarray | None = None
 
     @property
     def model(self) -> str:
@@ -87,11 +91,31 @@ class ClientEigenvalues:
         """The standard deviation of λ_max over the clients, √((1/n) Σ (λ_i − mean)²)."""
         return float(self.largest.std())
 
+    @property
+    def mean_error(self) -> float:
+        """How far ``mean`` may be off, by the error bounds of all clients."""
+        return float(self.bounds[:, 0].mean())
+
+    @property
+    def deviation_error(self) -> float:
+        """How far ``deviation`` may be off: errors e_i change it by √((1/n) Σ e_i²) at most."""
+        return float(np.sqrt((self.bounds[:, 0] ** 2).mean()))
+
+    @property
+    def doubtful(self) -> str:
+        """How many of the clients' λ_max have not converged, to follow an error; empty where all have."""
+        count = int((~self.converged[:, 0]).sum())
+        return f", {count} NOT CONVERGED" if count else ""
+
     def to_dict(self) -> dict[str, Any]:
         """Numbers, text and lists by name; ``mean`` and ``deviation`` are of λ_max, as ``lambda_max_mean`` and
-        ``lambda_max_deviation``."""
+        ``lambda_max_deviation``, with their error bounds."""
         plain = {k: v.tolist() if isinstance(v, np.ndarray) else v for k, v in vars(self).items()}
         plain |= {"model": self.model, "lambda_max_mean": self.mean, "lambda_max_deviation": self.deviation}
+        plain |= {
+            "lambda_max_mean_error_bound": self.mean_error,
+            "lambda_max_deviation_error_bound": self.deviation_error,
+        }
         summary: dict[str, float | None] = {"mean": self.mean, "deviation": self.deviation}
         for name, numbers in (("loss", self.losses), ("accuracy", self.accuracies)):
             summary[f"{name}_mean"] = None if numbers is None else float(numbers.mean())
@@ -103,13 +127,17 @@ class ClientEigenvalues:
         accuracies = np.full(len(self.clients), np.nan) if self.accuracies is None else self.accuracies
         rows = []
         for i, client in enumerate(self.clients):
-            doubt = "" if self.converged[i, 0] else ", NOT CONVERGED"
+            doubt = doubts(self.largest[i], self.converged[i, 0], None if self.noise is None else self.noise[i])
             spectrum = f"{self.largest[i]:.6g}", f"{self.bounds[i, 0]:.1e}{doubt}"
             rows.append(
                 (str(client), *spectrum, f"{self.losses[i]:.4f}", _share(accuracies[i]), f"{self.samples[i]:,}")
             )
-        for name, of in (("mean, each client the same", np.mean), ("standard deviation of the clients", np.std)):
-            rows.append((name, f"{of(self.largest):.6g}", "", f"{of(self.losses):.4f}", _share(of(accuracies)), ""))
+        for name, of, error in (
+            ("mean, each client the same", np.mean, self.mean_error),
+            ("standard deviation of the clients", np.std, self.deviation_error),
+        ):
+            spectrum = f"{of(self.largest):.6g}", f"{error:.1e}{self.doubtful}"
+            rows.append((name, *spectrum, f"{of(self.losses):.4f}", _share(of(accuracies)), ""))
         return Table(("client", "λ_max", "error bound", "loss", "accuracy", "samples"), tuple(rows))
 
     def __str__(self) -> str:
@@ -171,9 +199,10 @@ class ClientCurves:
         }
 
     def summary(self) -> Table:
-        """A row a round: λ_max's mean, deviation and range over the clients, mean loss and accuracy; the global
-        model's λ_max where it was measured."""
-        head = ["round", "clients", "λ_max: mean", "deviation", "smallest", "largest", "mean loss", "mean accuracy"]
+        """A row a round: λ_max's mean, deviation and range over the clients and its largest error bound, mean loss and
+        accuracy; the global model's λ_max with its error bound where it was measured."""
+        head = ["round", "clients", "λ_max: mean", "deviation of the clients", "smallest", "largest", "error bound"]
+        head += ["mean loss", "mean accuracy"]
         rows = []
         for found in self.measured:
             rows.append(
@@ -184,13 +213,15 @@ class ClientCurves:
                     f"{found.deviation:.3g}",
                     f"{found.largest.min():.6g}",
                     f"{found.largest.max():.6g}",
+                    f"{found.bounds[:, 0].max():.1e}{found.doubtful}",
                     f"{found.losses.mean():.4f}",
                     None if found.accuracies is None else _share(found.accuracies.mean()),
                 ]
             )
             if self.together:
-                rows[-1].append(f"{self.together[found.round][0]:.6g}" if found.round in self.together else None)
-        head += [f"λ_max of {self.beside}"] if self.together else []
+                value, bound = self.together.get(found.round, (None, None))
+                rows[-1] += [None, None] if value is None else [f"{value:.6g}", f"{bound:.1e}"]
+        head += [f"λ_max of {self.beside}", "its error bound"] if self.together else []
         return Table(tuple(head), tuple(map(tuple, rows)))
 
     def __str__(self) -> str:

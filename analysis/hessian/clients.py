@@ -14,6 +14,7 @@ from torch import Tensor
 from analysis.hessian.client_results import ClientCurves, ClientEigenvalues
 from analysis.hessian.spectrum.eigen import Eigenpairs, largest_eigenpairs
 from analysis.hessian.spectrum.operators import Hessian
+from analysis.hessian.spectrum.refinement import refined, spent
 from landscape import Checkpoint, FedscapeError, Landscape
 from landscape.activations import MAN
 from landscape.checkpoints.foreign import open_checkpoint
@@ -41,6 +42,7 @@ def client_eigenvalues(
     stream: bool | None = None,
     tolerance: float = 1e-3,
     seed: int = 0,
+    refine: bool = True,
     told: Told | None = None,
 ) -> ClientEigenvalues:
     """The largest eigenvalues of ∇²L_i on each client's own data, with loss and accuracy there.
@@ -59,6 +61,8 @@ def client_eigenvalues(
         device, dtype, data_dir, model, data, batch_size, penalty, stream: as in
             :meth:`landscape.Landscape.from_checkpoint`.
         tolerance, seed: as in :func:`analysis.hessian.spectrum.eigen.largest_eigenpairs`.
+        refine: end eigenvalues in float32 with one product each in float64
+            (:func:`analysis.hessian.spectrum.refinement.refined`).
         told: called after each client.
 
     Raises:
@@ -71,10 +75,7 @@ def client_eigenvalues(
     ids = _chosen(checkpoint, clients, local)
     dataset = checkpoint.load_dataset(data_dir=data_dir, name=data)
     partition = checkpoint.partition(dataset)
-    ids = list(range(len(partition))) if ids is None else ids
-    unknown = [client for client in ids if not 0 <= client < len(partition)]
-    if unknown:
-        raise FedscapeError(f"there is no client {unknown[0]}: the run has clients 0 to {len(partition) - 1}")
+    ids = _known(ids, len(partition))
     module = checkpoint.build_model(model)
     options: dict[str, Any] = {"batch_size": batch_size, "penalty": penalty, "stream": stream}
     whole = Landscape(module, dataset.train, device=device, dtype=dtype, task=checkpoint.task_on(dataset), **options)
@@ -85,7 +86,7 @@ def client_eigenvalues(
         own = whole.data.subset(torch.from_numpy(partition.clients[client]))
         part = whole.over(own if samples is None or samples >= len(own) else random_subset(own, samples))
         w = checkpoint.clients[client].to(whole.weights) if local else whole.weights
-        found.append(_measure(part, w, client, top, tolerance, seed))
+        found.append(_measure(part, w, client, top, tolerance, seed, refine))
         if told is not None:
             told(i + 1, len(ids))
     accuracies = [one.accuracy for one in found]
@@ -101,7 +102,8 @@ def client_eigenvalues(
         accuracies=None if None in accuracies else np.array(accuracies, dtype=float),
         samples=np.array([one.samples for one in found]),
         consistency=consistency(whole.weights, [checkpoint.clients[client] for client in ids]) if local else None,
-        hvps=sum(one.eigen.products for one in found),
+        hvps=sum(one.products for one in found),
+        noise=np.array([one.noise for one in found]),
         label=checkpoint.label,
         client=checkpoint.client,
     )
@@ -185,12 +187,16 @@ class _Client:
     """What was measured on one client's data."""
 
     eigen: Eigenpairs
+    products: int
+    noise: float
     loss: float
     accuracy: float | None
     samples: int
 
 
-def _measure(landscape: Landscape, w: Tensor, client: int, top: int, tolerance: float, seed: int) -> _Client:
+def _measure(
+    landscape: Landscape, w: Tensor, client: int, top: int, tolerance: float, seed: int, refine: bool
+) -> _Client:
     """Measure the landscape of a client's data at a point.
 
     Raises:
@@ -199,9 +205,21 @@ def _measure(landscape: Landscape, w: Tensor, client: int, top: int, tolerance: 
     here = landscape.evaluate(w)
     if not np.isfinite(here.loss):
         raise FedscapeError(f"the loss of client {client} is {here.loss}: there is nothing to measure around it")
-    eigen = largest_eigenpairs(Hessian(landscape, w), top, tolerance=tolerance, seed=seed)
+    operator = Hessian(landscape, w)
+    eigen = largest_eigenpairs(operator, top, tolerance=tolerance, seed=seed)
+    if refine:
+        eigen = refined(operator, eigen, tolerance=tolerance, seed=seed)
     eigen = replace(eigen, vectors=None, krylov=None)  # of every client at once they would not fit into memory
-    return _Client(eigen, here.loss, here.accuracy, landscape.samples)
+    noise = eigen.refinement.noise if eigen.refinement else 0.0
+    return _Client(eigen, spent(operator, eigen), noise, here.loss, here.accuracy, landscape.samples)
+
+
+def _known(ids: list[int] | None, count: int) -> list[int]:
+    """The ids, all of them unless given, which a run of so many clients must have."""
+    unknown = [client for client in ids or () if not 0 <= client < count]
+    if unknown:
+        raise FedscapeError(f"there is no client {unknown[0]}: the run has clients 0 to {count - 1}")
+    return list(range(count)) if ids is None else ids
 
 
 def _chosen(checkpoint: Checkpoint, clients: Sequence[int] | None, local: bool) -> list[int] | None:

@@ -9,7 +9,7 @@ from typing import Annotated
 import tyro
 
 from analysis.hessian.options import Effort, Output, Spectrum, Supplements, Trust
-from analysis.source import Source
+from analysis.source import HessianSource
 from landscape import FedscapeError
 from landscape.checkpoints.foreign import file_and_client
 from landscape.compute.devices import memory_size
@@ -37,7 +37,7 @@ class Command:
     """measure nothing: each CKPT is a file that --json or --out wrote, to tabulate and (with --out) draw again"""
     spectrum: Spectrum = field(default_factory=Spectrum)
     extras: Supplements = field(default_factory=Supplements)
-    source: Source = field(default_factory=Source)
+    source: HessianSource = field(default_factory=HessianSource)
     effort: Effort = field(default_factory=Effort)
     trust: Trust = field(default_factory=Trust)
     output: Output = field(default_factory=Output)
@@ -73,12 +73,18 @@ class Command:
                 "--block and --weight-decay say of which matrix the spectrum is, and --layers, --sharpness and "
                 "--per-client measure the loss in all parameters: ask for them in two commands"
             )
+        if spectrum.product == "fd" and self.extras != Supplements():
+            raise FedscapeError(
+                "--layers, --sharpness and --per-client multiply by autograd: ask for them without --product fd"
+            )
         if self.effort.state is not None and (len(self.checkpoints) > 1 or self.rounds):
             raise FedscapeError("--state keeps one checkpoint's iteration: give one checkpoint, and no --rounds")
+        if self.source.samples == "auto" and self.trust.backend == "pyhessian":
+            raise FedscapeError("PyHessian has no error of a subset: give --samples N, not auto")
         if not spectrum.plain and (self.trust.compare_pyhessian or self.trust.backend == "pyhessian"):
             raise FedscapeError(
                 "PyHessian measures the largest eigenvalues of the loss's Hessian only: "
-                "leave out --which, --matrix, --ggn, --weight-decay, --man and --block"
+                "leave out --which, --matrix, --ggn, --product, --weight-decay, --man and --block"
             )
 
     def _check_clients(self) -> None:

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from analysis.hessian.spectrum.eigen import largest_eigenpairs
 from analysis.hessian.spectrum.operators import Hessian
+from analysis.hessian.spectrum.refinement import refined, spent
 from landscape import FedscapeError, Landscape
 from landscape.activations import Recorder, mean_square, weight_layers, weight_matrices
 
@@ -54,6 +55,8 @@ class LayerEigenvalues:
         bounds: their error bounds, [l, k].
         converged: which are within the wanted tolerance, [l, k].
         hvps: Hessian-vector products spent in all.
+        noise: of the float32 products with each block, below which eigenvalues are not told from 0, [l]; 0 where it was
+            not measured (float64, or nothing refined).
     """
 
     layers: tuple[str, ...]
@@ -62,6 +65,7 @@ class LayerEigenvalues:
     bounds: np.ndarray
     converged: np.ndarray
     hvps: int
+    noise: np.ndarray | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Lists and numbers by name."""
@@ -149,6 +153,7 @@ def layer_eigenvalues(
     tolerance: float = 1e-3,
     max_products: int | None = None,
     seed: int = 0,
+    refine: bool = True,
 ) -> LayerEigenvalues:
     """The largest eigenvalues of each layer's Hessian H_{W_l} (MAN, section 3.2.2): the diagonal block of ∇²L.
 
@@ -160,6 +165,8 @@ def layer_eigenvalues(
         top: how many of each.
         layers: the modules' names; all unless given.
         tolerance, max_products, seed: as in :func:`analysis.hessian.spectrum.eigen.largest_eigenpairs`.
+        refine: end eigenvalues in float32 with one product each in float64
+            (:func:`analysis.hessian.spectrum.refinement.refined`).
 
     Raises:
         FedscapeError: an unknown layer, no eigenvalue asked for, products that are not finite.
@@ -173,15 +180,18 @@ def layer_eigenvalues(
         raise FedscapeError(f"{top} eigenvalues are asked for: give at least 1")
     values, bounds = np.full((2, len(names), top), np.nan)
     converged, products = np.zeros((len(names), top), dtype=bool), 0
-    sizes = np.zeros(len(names), dtype=int)
+    sizes, noise = np.zeros(len(names), dtype=int), np.zeros(len(names))
     for i, name in enumerate(names):
         block = Hessian(landscape.along([e.name for e in landscape.space.entries if e.layer == name], w))
         sizes[i] = block.shape[0]
         k = min(top, block.shape[0])
         found = largest_eigenpairs(block, k, tolerance=tolerance, max_products=max_products, seed=seed)
-        products += block.products
+        if refine:
+            found = refined(block, found, tolerance=tolerance, seed=seed)
+        noise[i] = found.refinement.noise if found.refinement else 0.0
+        products += spent(block, found)
         values[i, :k], bounds[i, :k], converged[i, :k] = found.values, found.bounds, found.converged
-    return LayerEigenvalues(names, sizes, values, bounds, converged, products)
+    return LayerEigenvalues(names, sizes, values, bounds, converged, products, noise)
 
 
 def norm_product(landscape: Landscape, w: Tensor | None = None) -> NormProduct:

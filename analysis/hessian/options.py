@@ -8,13 +8,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 import numpy as np
 import tyro
 
-from analysis.hessian.report import DensityAxis, EigenvalueAxis, Matrix, check_ratios, read_ratio
-from analysis.hessian.spectrum.wanted import Which
+from analysis.hessian.report import DensityAxis, EigenvalueAxis, Matrix
+from analysis.hessian.spectrum.operators import Product
+from analysis.hessian.spectrum.wanted import Which, check_ratios, read_ratio
 from analysis.source import option
 from landscape import FedscapeError
 from landscape.activations import MAN
@@ -49,6 +50,10 @@ class Spectrum:
     """hessian, ggn (generalised Gauss-Newton), fisher (empirical) or mc-fisher (labels drawn from the model)"""
     ggn: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
     """short for --matrix ggn"""
+    product: Product = "autograd"
+    """autograd (double backward), or fd: float64 differences of gradients, for a layer whose double backward is wrong
+    (a warning says so); right to about 1e-8 where the loss is smooth, and the table says how far a shorter step moves
+    the eigenvalues (ReLU, max-pooling)"""
     weight_decay: Annotated[float, option("C", "0")] = 0.0
     """add a regulariser (C/2)‖w‖² to the loss: its Hessian is C I"""
     man: Annotated[float | MAN, _read_as(float, "ZETA", "0")] = 0.0
@@ -91,14 +96,20 @@ class Spectrum:
         """Refuse what makes no sense, before any work.
 
         Raises:
-            FedscapeError: two matrices, ratios of more eigenvalues than are measured or of another end, a weight decay
-                below 0.
+            FedscapeError: two matrices, differences of another one than the Hessian, ratios of more eigenvalues than
+                are measured or of another end, a weight decay below 0.
         """
         check_ratios(self.pairs, self.which, self.top)
         if not 0 <= self.weight_decay < np.inf:
             raise FedscapeError(f"the weight decay is {self.weight_decay}: it must be 0 or more")
         if self.ggn and self.matrix not in ("hessian", "ggn"):
             raise FedscapeError(f"--ggn and --matrix {self.matrix} ask for two matrices: give one of them")
+        if self.product not in get_args(Product):
+            raise FedscapeError(f"unknown product '{self.product}': give {' or '.join(get_args(Product))}")
+        if self.product == "fd" and self.kind != "hessian":
+            raise FedscapeError(
+                "differences of gradients multiply with the Hessian: leave out --product fd, or take --matrix hessian"
+            )
 
 
 @dataclass(frozen=True)
@@ -117,6 +128,9 @@ class Effort:
     """at most so many random probes of the density: more narrow its error"""
     density_steps: Annotated[int, tyro.conf.arg(name="steps")] = 100
     """at most so many Lanczos steps of each probe of the density: more resolve finer parts of it"""
+    sampling_tolerance: float = 0.1
+    """of --samples auto: half-width wanted of each 95 % interval of what all samples would give, as a share of the
+    value (of the eigenvalues and the trace); narrower needs more samples, four times as many for half"""
     seed: int = 0
     """of all random vectors"""
     max_basis: Annotated[int | None, option("N", "what fits in 256 MB, at least top + 24")] = None
@@ -127,7 +141,7 @@ class Effort:
     """of gradients' graphs kept between products (500MB, ...); 0: one micro-batch's at a time, for large models"""
     state: Annotated[str | Path | None, _read_as(Path | None, "FILE", "none")] = None
     """keep the eigenvalue iteration there: after a kill the same command continues (one checkpoint at a time)"""
-    threads: Annotated[int | None, option("N", "OMP_NUM_THREADS, or PyTorch's choice")] = None
+    threads: Annotated[int | None, option("N", "OMP_NUM_THREADS; else 1 for small work, or PyTorch's")] = None
     """CPU threads"""
 
 
@@ -151,7 +165,8 @@ class Trust:
     """Whether to believe it."""
 
     verify: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
-    """check the products first (symmetry, linearity, float64 finite difference); go no further if they are wrong"""
+    """check the products first (symmetry, linearity, float64 finite difference) and on the way (symmetry, two steps of
+    --product fd); go no further if they are wrong"""
     backend: Literal["fedscape", "pyhessian"] = "fedscape"
     """pyhessian: let PyHessian's own code answer, as the papers did (eigenvalues, trace, density)"""
     compare_pyhessian: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False

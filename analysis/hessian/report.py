@@ -6,18 +6,23 @@ import html
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import numpy as np
 import torch
 
+from analysis.hessian.checks.differences import disagreement
 from analysis.hessian.density.estimate import Density
 from analysis.hessian.density.shares import Shares
-from analysis.hessian.spectrum.eigen import Eigenpairs, Refinement
+from analysis.hessian.sampling import Sampling
+from analysis.hessian.spectrum.eigen import Eigenpairs, Refinement, StepComparison
+from analysis.hessian.spectrum.operators import Product
+from analysis.hessian.spectrum.refinement import doubts
+from analysis.hessian.spectrum.stopping import UNSEEN
+from analysis.hessian.spectrum.symmetry import complaint
 from analysis.hessian.spectrum.trace import Trace
-from landscape import FedscapeError
+from analysis.hessian.spectrum.wanted import check_ratios, read_ratio
 from landscape.compute.devices import TF32, TF32_EPSILON
-from landscape.terminal.table import Table
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -28,10 +33,17 @@ Matrix = Literal["hessian", "ggn", "fisher", "mc-fisher"]
 
 _PLAIN = (
     "hvps", "seconds", "samples", "parameters", "loss", "accuracy", "split", "dtype", "device", "which", "matrix",
-    "weight_decay", "man",
+    "product", "weight_decay", "man",
 )  # fmt: skip
 
-
+_Kind = TypeVar("_Kind", Refinement, StepComparison)
+MATRICES = {
+    "hessian": "Hessian",
+    "ggn": "Gauss-Newton matrix",
+    "fisher": "empirical Fisher matrix",
+    "mc-fisher": "Monte-Carlo Fisher matrix",
+}
+"""In words, for pictures."""
 _PRODUCTS = {
     "hessian": "Hessian-vector",
     "ggn": "Gauss-Newton-vector",
@@ -40,46 +52,16 @@ _PRODUCTS = {
 }
 
 
-def read_ratio(text: str) -> tuple[int, int]:
-    """(i, j) of a text such as ``1/5``.
-
-    Raises:
-        FedscapeError: it has another form.
-    """
-    parts = text.split("/")
-    if len(parts) != 2 or not all(part.strip().isdecimal() for part in parts):
-        raise FedscapeError(f"'{text}' is no ratio of eigenvalues: give one such as 1/5")
-    return int(parts[0]), int(parts[1])
-
-
-def check_ratios(ratios: Sequence[tuple[int, int]], which: str, k: int) -> None:
-    """Refuse ratios λ_i/λ_j of eigenvalues that are not among the k at that end of the spectrum.
-
-    Raises:
-        FedscapeError: there is such a ratio.
-    """
-    for i, j in ratios:
-        if min(i, j) < 1:
-            raise FedscapeError(f"the ratio {i}/{j} is none of eigenvalues: they are counted from 1")
-        if which not in ("largest", "both"):
-            raise FedscapeError(f"the ratio {i}/{j} is one of the largest eigenvalues: measure those (--which largest)")
-        if max(i, j) > k:
-            raise FedscapeError(
-                f"the ratio {i}/{j} needs {max(i, j)} eigenvalues, and there are {k}: give --top {max(i, j)}"
-            )
-
-
 def _lists(density: Density) -> dict[str, Any]:
     return {name: value.tolist() if isinstance(value, np.ndarray) else value for name, value in vars(density).items()}
 
 
-def _refinement(numbers: dict[str, Any]) -> Refinement | None:
-    found = numbers.get("refinement")
-    return None if found is None else Refinement(**found)
+def _read(kind: type[_Kind], found: dict[str, Any] | None) -> _Kind | None:
+    return None if found is None else kind(**found)
 
 
 def _arrays(density: dict[str, Any]) -> dict[str, Any]:
-    given = {name: density[name] for name in Density.__dataclass_fields__}
+    given = {name: density[name] for name in Density.__dataclass_fields__ if name in density}  # earlier files lack some
     return {name: np.array(value) if isinstance(value, list) else value for name, value in given.items()}
 
 
@@ -99,9 +81,11 @@ class HessianReport:
         hvps: matrix-vector products spent in all.
         seconds: time spent in all.
         which: the end of the spectrum measured; ``matrix``: which matrix; ``weight_decay``: c of c I added to it.
+        product: ``autograd``, or ``fd`` for products by differences of gradients.
         man: what MAN's activation norms are multiplied by in the loss; block: globs over the parameters whose principal
             block it is, of which ``parameters`` is the dimension; empty for the whole.
         ratios: (i, j) of the λ_i/λ_j to show beside λ1/λ5.
+        sampling: of a random subset of the samples, what all of them would give.
     """
 
     title: str
@@ -119,10 +103,12 @@ class HessianReport:
     seconds: float
     which: str = "largest"
     matrix: str = "hessian"
+    product: Product = "autograd"
     weight_decay: float = 0.0
     man: float = 0.0
     block: tuple[str, ...] = ()
     ratios: tuple[tuple[int, int], ...] = ()
+    sampling: Sampling | None = None
 
     @property
     def largest(self) -> int:
@@ -153,13 +139,47 @@ class HessianReport:
         if self.density is None:
             return None
         epsilon = TF32_EPSILON if self.dtype == TF32 else torch.finfo(getattr(torch, self.dtype)).eps
-        return self.density.shares(self.parameters, epsilon)
+        epsilon = max(epsilon, self.eigen.steps.difference if self.eigen.steps else 0.0)
+        noise = self.eigen.refinement.noise if self.eigen.refinement else 0.0
+        return self.density.shares(self.parameters, epsilon, floor=noise)
+
+    @property
+    def data(self) -> str:
+        """Over which samples: ``512 train samples``, of a random subset ``512 train samples of 4,000``."""
+        among = f" of {self.sampling.population:,}" if self.sampling else ""
+        return f"{self.samples:,} {self.split} samples{among}"
+
+    def doubts(self, i: int) -> str:
+        """What must be said of the eigenvalue at that place (:func:`analysis.hessian.spectrum.refinement.doubts`)."""
+        e = self.eigen
+        return doubts(float(e.values[i]), bool(e.converged[i]), e.refinement.noise if e.refinement else None)
+
+    def remarks(self, places: Sequence[int] | None = None) -> list[str]:
+        """What must be said of the eigenvalues at these places (all unless given), of the trace and of the products."""
+        labels = self.labels()
+        doubtful = [(labels[i], self.doubts(i)) for i in (range(len(labels)) if places is None else places)]
+        said = [label + doubt.replace(",", "", 1) for label, doubt in doubtful if doubt]
+        if self.trace is not None and self.trace.shortfall:
+            said.append(f"trace {self.trace.shortfall}")
+        if self.density is not None and self.density.shortfall:
+            said.append(f"density {self.density.shortfall}")
+        if self.eigen.missed is not None and self.eigen.missed > UNSEEN:
+            said.append(f"copies of multiple eigenvalues: missed with a probability of up to {self.eigen.missed:.2g}")
+        wrong = complaint(self.eigen.asymmetry, self.dtype, self.product), disagreement(self.eigen.steps)
+        return [*said, *(f"WRONG: {one}" for one in wrong if one)]
+
+    def intervals(self, places: Sequence[int]) -> list[str]:
+        """Of a random subset: where all samples' eigenvalues at these places and trace lie; else nothing."""
+        if (sampling := self.sampling) is None:
+            return []
+        texts = [(self.labels()[i], sampling.eigenvalue_text(i)) for i in places] + [("trace", sampling.trace_text)]
+        return [label + text.replace(";", "", 1) for label, text in texts if text]
 
     def with_ratios(self, ratios: Sequence[tuple[int, int]]) -> HessianReport:
         """The same report that shows these ratios beside λ1/λ5.
 
         Raises:
-            FedscapeError: as :func:`check_ratios`.
+            FedscapeError: as :func:`analysis.hessian.spectrum.wanted.check_ratios`.
         """
         check_ratios(ratios, self.which, self.largest)
         return replace(self, ratios=tuple(pair for pair in dict.fromkeys(ratios) if pair != (1, 5)))
@@ -182,10 +202,15 @@ class HessianReport:
             "converged": self.eigen.converged.tolist(),
             "eigen_hvps": self.eigen.products,
             "refinement": None if self.eigen.refinement is None else asdict(self.eigen.refinement),
+            "search_hvps": self.eigen.searched,
+            "search_missed": self.eigen.missed,
+            "asymmetry": self.eigen.asymmetry,
+            "step_comparison": None if self.eigen.steps is None else asdict(self.eigen.steps),
             "ratio_1_5": self.ratio_1_5,
             "ratio_1_5_error": self.ratio_error(1, 5),
             "ratios": {f"{i}/{j}": self.ratio(i, j) for i, j in self.ratios},
             "ratio_errors": {f"{i}/{j}": self.ratio_error(i, j) for i, j in self.ratios},
+            "sampling": None if self.sampling is None else self.sampling.to_dict(),
             "trace": None if self.trace is None else asdict(self.trace),
             "density": None if self.density is None else self._density(),
             **{name: getattr(self, name) for name in _PLAIN},
@@ -219,11 +244,21 @@ class HessianReport:
         trace, density = numbers["trace"], numbers["density"]
         return cls(
             eigen=Eigenpairs(
-                values, residuals, bounds, converged, numbers["eigen_hvps"], refinement=_refinement(numbers)
+                values,
+                residuals,
+                bounds,
+                converged,
+                numbers["eigen_hvps"],
+                refinement=_read(Refinement, numbers.get("refinement")),
+                searched=numbers.get("search_hvps", 0),
+                missed=numbers.get("search_missed"),
+                asymmetry=numbers.get("asymmetry"),
+                steps=_read(StepComparison, numbers.get("step_comparison")),
             ),
             trace=None if trace is None else Trace(**trace),
             density=None if density is None else Density(**_arrays(density)),
             title=numbers["title"],
+            sampling=Sampling.from_dict(numbers["sampling"]) if numbers.get("sampling") else None,
             block=tuple(numbers.get("block", ())),
             ratios=tuple(read_ratio(text) for text in numbers.get("ratios", {})),
             **{name: numbers[name] for name in _PLAIN if name in numbers},  # earlier files lack the newest
@@ -231,30 +266,43 @@ class HessianReport:
 
     def rows(self) -> list[tuple[str, str, str]]:
         """The table: quantity, value, uncertainty."""
-        noise = self.eigen.refinement.noise if self.eigen.refinement else 0.0
-
-        def lost(value: float) -> str:
-            return f", below the noise of float32 products ({noise:.1e})" if abs(value) < noise else ""
-
-        rows = [
-            (label, f"{value:.6g}", f"residual {residual:.1e}" + ("" if converged else ", NOT CONVERGED") + lost(value))
-            for label, value, residual, converged in zip(
-                self.labels(), self.eigen.values, self.eigen.residuals, self.eigen.converged, strict=True
-            )
-        ]
+        e, sampling, rows = self.eigen, self.sampling, []
+        for i, (label, value, bound, residual) in enumerate(
+            zip(self.labels(), e.values, e.bounds, e.residuals, strict=True)
+        ):
+            error = f"± {bound:.1e} (error bound), residual {residual:.1e}{self.doubts(i)}"
+            rows.append((label, f"{value:.6g}", error + (sampling.eigenvalue_text(i) if sampling else "")))
+        rows += self._product_rows()
         for i, j in ((1, 5), *self.ratios):
             if (ratio := self.ratio(i, j)) is not None:
-                rows.append((f"λ{i}/λ{j}", f"{ratio:.4g}", f"± {self.ratio_error(i, j):.1e} (error bound)"))
+                error = f"± {self.ratio_error(i, j):.1e} (error bound)"
+                error += sampling.ratio_text(i, j) if sampling else ""
+                rows.append((f"λ{i}/λ{j}", f"{ratio:.4g}", error))
         if self.trace is not None:
-            error = f"± {self.trace.stderr:.2g} (standard error)"
+            probes = f"{self.trace.probes} random probes" if self.trace.probes else "every coordinate taken"
+            error = f"± {self.trace.stderr:.2g} (standard error, {probes})"
             short = f", {self.trace.shortfall}" if self.trace.shortfall else ""
-            rows.append(("trace", f"{self.trace.value:.6g}", error + short))
+            rows.append(("trace", f"{self.trace.value:.6g}", error + short + (sampling.trace_text if sampling else "")))
         if self.density is not None:
             rows += self._density_rows()
-        over = f"{self.samples:,} {self.split} samples" + (", without the weight decay" if self.weight_decay else "")
-        rows.append(("loss + MAN" if self.man else "loss", f"{self.loss:.6g}", over))
+        over = f"mean over {self.data}"
+        decay = ", without the weight decay" if self.weight_decay else ""
+        error = sampling.loss_text if sampling else ""
+        rows.append(("loss + MAN" if self.man else "loss", f"{self.loss:.6g}", over + error + decay))
         if self.accuracy is not None:
-            rows.append(("accuracy", f"{self.accuracy:.2%}", ""))
+            error = sampling.accuracy_text if sampling else ""
+            rows.append(("accuracy", f"{self.accuracy:.2%}", over + error))
+        return rows
+
+    def _product_rows(self) -> list[tuple[str, str, str]]:
+        """Rows of what speaks against the products: a warning, and of differences how much the step matters."""
+        rows, found = [], self.eigen.asymmetry
+        if (wrong := complaint(found, self.dtype, self.product)) is not None:
+            rows.append(("asymmetry", f"{found:.1e}", f"WRONG: {wrong}"))
+        if (steps := self.eigen.steps) is not None:
+            moved = "of the largest: so far a step a quarter as long moves the eigenvalues"
+            wrong = disagreement(steps)
+            rows.append(("step / 4", f"{steps.difference:.1e}", f"WRONG: {wrong}" if wrong else moved))
         return rows
 
     def _density_rows(self) -> list[tuple[str, str, str]]:
@@ -263,8 +311,13 @@ class HessianReport:
         assert density is not None
         assert shares is not None
         delta, origin = f"{shares.delta:.1e}", f"(standard error), from the density, {len(density.nodes)} probes"
+        origin += f", of the {self.samples:,} samples alone" if self.sampling else ""
         mean, rank = density.estimated_moment(1, self.parameters), density.estimated_rank(self.parameters)
-        rows = [("λ mean", f"{mean.value:.4g}", f"± {mean.stderr:.2g} {origin}")]
+        probes, steps = density.nodes.shape
+        band = f"{probes} probes of {steps} steps, 95 % band ± {density.area:.2g} of the curve's area"
+        short = f", {density.shortfall}" if density.shortfall else ""
+        rows = [("density", f"{len(density.grid)} points", band + short)]
+        rows.append(("λ mean", f"{mean.value:.4g}", f"± {mean.stderr:.2g} {origin}"))
         for name, share in (
             (f"λ < −{delta}", shares.below),
             (f"|λ| ≤ {delta}", shares.within),
@@ -277,11 +330,16 @@ class HessianReport:
     @property
     def cost(self) -> str:
         """Products and time spent, in a line."""
-        spent = self.eigen.refinement
-        precise = f" ({spent.products} of them in float64)" if spent else ""
+        refinement, sampling, missed = self.eigen.refinement, self.sampling, self.eigen.missed
+        apart = [f"{refinement.products} of them in float64"] if refinement else []
+        if self.eigen.searched and missed is not None:
+            apart.append(f"{self.eigen.searched} for copies of multiple eigenvalues, missed with p < {missed:.1g}")
+        apart += [f"{sampling.products} for the sampling error"] if sampling else []
+        precise = f" ({', '.join(apart)})" if apart else ""
+        arithmetic = f"{self.dtype} differences of gradients" if self.product == "fd" else self.dtype
         return (
             f"{self.hvps:,} {_PRODUCTS[self.matrix]} products of {self.parameters:,} parameters{precise} "
-            f"in {self.seconds:.1f} s ({self.device}, {self.dtype})"
+            f"in {self.seconds:.1f} s ({self.device}, {arithmetic})"
         )
 
     def __str__(self) -> str:
@@ -322,21 +380,3 @@ class HessianReport:
         if path is not None:
             save_figure(figure, path)
         return figure
-
-
-def comparison_table(reports: Sequence[HessianReport]) -> Table:
-    """A row for each report: loss, accuracy, the first and the last eigenvalue (or both ends), λ1/λ5 and the other
-    ratios asked for, trace, cost."""
-    first = reports[0]
-    other = len(first.eigen.values) // 2 if first.which == "both" else -1
-    ends = first.labels()[0], first.labels()[other]
-    pairs = list(dict.fromkeys([(1, 5), *(pair for report in reports for pair in report.ratios)]))
-    names = [f"λ{i}/λ{j}" for i, j in pairs]
-    columns = ("model", "loss", "accuracy", *ends, *names, "trace", "trace stderr", "products", "seconds")
-    rows = []
-    for r in reports:
-        trace = (None, None) if r.trace is None else (r.trace.value, r.trace.stderr)
-        values = float(r.eigen.values[0]), float(r.eigen.values[other])
-        ratios = [r.ratio(i, j) for i, j in pairs]
-        rows.append((r.title, r.loss, r.accuracy, *values, *ratios, *trace, float(r.hvps), r.seconds))
-    return Table(columns, tuple(rows))

@@ -80,13 +80,22 @@ class GradientNoise:
     @property
     def per_sample(self) -> float | None:
         """The trace for b = 1: trace · b(n−1)/(n−b); ``None`` where a batch is all samples."""
+        return None if self._to_one is None else self.trace * self._to_one
+
+    @property
+    def per_sample_stderr(self) -> float | None:
+        """The standard error of ``per_sample``."""
+        return None if self._to_one is None else self.stderr * self._to_one
+
+    @property
+    def _to_one(self) -> float | None:
         if self.batch_size == self.samples:
             return None
-        return self.trace * self.batch_size * (self.samples - 1) / (self.samples - self.batch_size)
+        return self.batch_size * (self.samples - 1) / (self.samples - self.batch_size)
 
     def to_dict(self) -> dict[str, Any]:
         """Numbers by name."""
-        return {**asdict(self), "per_sample": self.per_sample}
+        return {**asdict(self), "per_sample": self.per_sample, "per_sample_stderr": self.per_sample_stderr}
 
 
 def sam_sharpness(landscape: Landscape, rho: float, w: Tensor | None = None, steps: int = 1) -> Sharpness:

@@ -13,6 +13,7 @@ from analysis.hessian.layers import activation_norms, layer_eigenvalues, norm_pr
 from analysis.hessian.options import Supplements
 from analysis.hessian.report import HessianReport
 from analysis.hessian.sharpness import adaptive_sharpness, average_sharpness, gradient_noise, m_sharpness, sam_sharpness
+from analysis.hessian.spectrum.refinement import doubts
 from analysis.source import Source
 from landscape import FedscapeError, Landscape
 from landscape.activations import MAN
@@ -51,6 +52,7 @@ def measure_supplements(
     progress: bool = False,
     penalty: MAN | None = None,
     sampled: bool = False,
+    refine: bool = True,
 ) -> Iterator[Supplement]:
     """The tables asked for, of one checkpoint.
 
@@ -61,6 +63,7 @@ def measure_supplements(
         seed: of all random vectors.
         progress: show progress on stderr.
         penalty: MAN's regulariser, added to the loss.
+        refine: end eigenvalues in float32 with a product in float64.
         sampled: with ``local``, of ``source.clients`` only those whose local models the checkpoint carries.
 
     Raises:
@@ -72,7 +75,7 @@ def measure_supplements(
         landscape = Landscape.from_checkpoint(path, **vars(source), penalty=penalty)
         if asked.layers:
             with Progress("layers", enabled=progress):
-                yield _layers(landscape, seed)
+                yield _layers(landscape, seed, refine)
                 yield _activations(landscape)
         if asked.sharpness is not None:
             with Progress("sharpness", enabled=progress):
@@ -88,6 +91,7 @@ def measure_supplements(
                 **vars(source),
                 penalty=penalty,
                 seed=seed,
+                refine=refine,
                 told=lambda done, _: bar.update(done),
             )
         yield Supplement("clients", found.heading, found.summary(), found.to_dict(), found)
@@ -127,14 +131,15 @@ def client_rounds(
     return curves
 
 
-def _layers(landscape: Landscape, seed: int) -> Supplement:
-    blocks, norms = layer_eigenvalues(landscape, seed=seed), norm_product(landscape)
+def _layers(landscape: Landscape, seed: int, refine: bool) -> Supplement:
+    blocks, norms = layer_eigenvalues(landscape, seed=seed, refine=refine), norm_product(landscape)
     rows: list[tuple[str | float | None, ...]] = []
     for i, name in enumerate(blocks.layers):
         # A recurrent layer has several weight matrices: their norms, in their order.
         own = [k for k, layer in enumerate(norms.layers) if layer == name]
         sizes = (" / ".join(f"{of[k]:.4g}" for k in own) or None for of in (norms.spectral, norms.frobenius))
-        doubt = "" if blocks.converged[i, 0] else ", NOT CONVERGED"
+        noise = None if blocks.noise is None else blocks.noise[i]
+        doubt = doubts(blocks.values[i, 0], blocks.converged[i, 0], noise)
         value, bound = f"{blocks.values[i, 0]:.6g}", f"{blocks.bounds[i, 0]:.1e}{doubt}"
         rows.append((name or "model", f"{blocks.parameters[i]:,}", value, bound, *sizes))
     columns = ("layer", "parameters", "λ_max of its block", "error bound", "‖W‖ spectral", "‖W‖ Frobenius")
@@ -159,8 +164,21 @@ def _sharpness(landscape: Landscape, rho: float, seed: int) -> Supplement:
         f"m = {m}": m_sharpness(landscape, rho, m, seed=seed),
         "average direction": average_sharpness(landscape, rho, seed=seed),
     }
-    rows: list[tuple[str | float | None, ...]] = [(name, s.value, s.stderr) for name, s in found.items()]
-    rows += [("gradient norm", noise.norm, None), (f"gradient noise, batch {m}", noise.trace, noise.stderr)]
+    uphill = "one gradient step, from below"
+    drawn = {
+        "SAM": uphill,
+        "adaptive": uphill,
+        f"m = {m}": f"{uphill}, for each of {found[f'm = {m}'].draws} batches",
+        "average direction": f"over {found['average direction'].draws} pairs of random directions",
+    }
+    rows: list[tuple[str | float | None, ...]] = [
+        (f"rise of the loss, {name}", s.value, s.stderr, drawn[name]) for name, s in found.items()
+    ]
+    rows += [
+        ("norm of the gradient", noise.norm, None, "of the whole loss, exact"),
+        (f"variance of the gradient of {m} samples", noise.trace, noise.stderr, f"over {noise.draws} random batches"),
+    ]
     numbers = {name: s.to_dict() for name, s in found.items()} | {"gradient_noise": noise.to_dict()}
-    table = Table(("sharpness", "value", "standard error"), tuple(rows))
-    return Supplement("sharpness", f"sharpness at ρ = {rho:g}", table, numbers, found)
+    table = Table(("quantity", "value", "standard error", "how"), tuple(rows))
+    at = f"loss {found['SAM'].loss:.6g}, mean over {landscape.samples:,} samples"
+    return Supplement("sharpness", f"sharpness at ρ = {rho:g} ({at})", table, numbers, found)

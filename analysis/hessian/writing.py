@@ -47,16 +47,18 @@ def write_numbers(path: Path, entries: list[dict[str, Any]]) -> None:
 
 
 def write_arrays(path: Path, reports: Sequence[HessianReport]) -> None:
-    """Write the reports' arrays as ``.npz``: ``0_eigenvalues``, ``0_residuals``, ``0_density_grid``, ...
+    """Write the reports' arrays as ``.npz``: ``0_eigenvalues``, ``0_residuals``, ``0_error_bounds``, ...
 
     Raises:
         FedscapeError: the file cannot be written.
     """
     arrays: dict[str, Any] = {}
     for i, report in enumerate(reports):
-        arrays |= {f"{i}_eigenvalues": report.eigen.values, f"{i}_residuals": report.eigen.residuals}
+        eigen = report.eigen
+        named = {"eigenvalues": eigen.values, "residuals": eigen.residuals, "error_bounds": eigen.bounds}
+        arrays |= {f"{i}_{name}": values for name, values in named.items()}
         if report.density is not None:
-            for name in ("grid", "values", "stderr", "nodes", "weights"):
+            for name in ("grid", "values", "stderr", "band", "nodes", "weights", "atoms"):
                 arrays[f"{i}_density_{name}"] = getattr(report.density, name)
     with atomic_write(path) as file:
         np.savez(file, **arrays)

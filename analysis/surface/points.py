@@ -18,7 +18,11 @@ from landscape.compute.devices import TF32
 BatchNorm = Literal["frozen", "recalculated", "interpolated"]
 
 LAMBDA_TOLERANCE = 1e-2
-"""Relative error of λ_max at a point: enough to read a surface of it."""
+"""Relative error of λ_max at a point: enough to read a surface of it.
+
+At 12 points of a plane of ``digits_cnn`` (80 samples, λ_max from 9.6 to 203) the true ones, against float64 to 1e-8,
+were 2.5e-4 at most.
+"""
 
 
 class Points:
@@ -39,7 +43,8 @@ class Points:
         weight_decay: c.
         statistics: of the models marked in the plane, [b] each; for ``interpolated``.
         lambda_max: measure the Hessian's largest eigenvalue too, of the first landscape's loss and penalties, to a
-            relative error of :data:`LAMBDA_TOLERANCE`; a point takes ten to fifty times as long then.
+            relative error bound of :data:`LAMBDA_TOLERANCE` (not a number where that is not reached), beside which the
+            rounding of float32 products does not count; a point takes ten to fifty times as long then.
         bf16: products and convolutions in bfloat16 (:class:`landscape.evaluation.Evaluator`), of the losses and
             accuracies; λ_max stays in float32.
 
@@ -173,10 +178,12 @@ class Points:
 
 
 def _largest_eigenvalue(landscape: Landscape, w: Tensor) -> float:
-    """The Hessian's largest eigenvalue at ``w``; not a number where the gradient is not finite."""
+    """The Hessian's largest eigenvalue at ``w``; not a number where the gradient is not finite, or the error bound does
+    not fall below the tolerance: nobody would know of a value that is further off than the others."""
     if not landscape.gradient(w).isfinite().all():
         return float("nan")
-    return float(largest_eigenpairs(Hessian(landscape, w), 1, tolerance=LAMBDA_TOLERANCE).values[0])
+    found = largest_eigenpairs(Hessian(landscape, w), 1, tolerance=LAMBDA_TOLERANCE)
+    return float(found.values[0]) if found.converged.all() else float("nan")
 
 
 def _number(value: float | None) -> float:

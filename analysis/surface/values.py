@@ -15,6 +15,7 @@ from analysis.surface.adaptive import SPREAD
 from analysis.surface.barrier import Barrier, barrier
 from analysis.surface.directions import FILTER
 from analysis.surface.marked_points import Mark
+from analysis.surface.points import LAMBDA_TOLERANCE
 from analysis.surface.provenance import Provenance
 from analysis.surface.store import SurfaceStore
 
@@ -213,7 +214,7 @@ class Surface:
             if self.accuracy is not None:
                 facts["accuracy at the centre"] = f"{self.accuracy[self.centre]:.2%}"
             if self.lambda_max is not None:
-                facts["λ_max at the centre"] = f"{self.lambda_max[self.centre]:.4g}"
+                facts["λ_max at the centre"] = f"{self.lambda_max[self.centre]:.4g} (± {LAMBDA_TOLERANCE:.0%} at most)"
         finite = np.where(np.isfinite(self.loss), self.loss, np.nan)
         if not np.isnan(finite).all():
             for name, flat in (("lowest", np.nanargmin(finite)), ("highest", np.nanargmax(finite))):
@@ -250,6 +251,7 @@ class Surface:
             "loss_stderr": None if self.loss_stderr is None else self.loss_stderr.tolist(),
             "accuracy_stderr": None if self.accuracy_stderr is None else self.accuracy_stderr.tolist(),
             "lambda_max": None if self.lambda_max is None else self.lambda_max.tolist(),
+            "lambda_max_relative_error_bound": None if self.lambda_max is None else LAMBDA_TOLERANCE,
             "test": None if self.test is None else self.test.to_dict(),
         }
 

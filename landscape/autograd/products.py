@@ -63,8 +63,10 @@ class _Products:
 class HessianProducts(_Products):
     """v -> ∇²L(w) v, exact over all micro-batches.
 
-    It is right for every layer whose double backward in PyTorch is right.  It is wrong for ``weight_norm`` along an
-    axis (PyTorch 2.13); a comparison with differences of gradients finds it (:mod:`analysis.hessian.spectrum.verify`).
+    It is right for every layer whose double backward in PyTorch is right.  That of ``parametrizations.weight_norm``
+    along an axis is wrong (PyTorch 2.13; with ``dim=None`` it is right): the products are then not symmetric, which
+    Lanczos sees (:mod:`analysis.hessian.spectrum.symmetry`), and differences of gradients are right
+    (:mod:`analysis.hessian.checks.differences`).
 
     Graphs of the micro-batches' gradients are kept between calls up to ``memory`` (bytes or a text such as ``500MB``; a
     quarter of the free memory if ``None``); the others are computed again in each call.  Of micro-batches of the same

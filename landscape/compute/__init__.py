@@ -1,5 +1,6 @@
 """The machine: devices, memory, ranks of a process group, reproducible random numbers."""
 
+from landscape.compute.cost import SampleCost, sample_cost, threads_for
 from landscape.compute.devices import (
     cpu_threads,
     free_memory,
@@ -13,6 +14,7 @@ from landscape.compute.memory import keep_freed_memory
 from landscape.compute.randomness import global_seed, numpy_generator, torch_generator
 
 __all__ = [
+    "SampleCost",
     "apart",
     "cpu_threads",
     "free_memory",
@@ -25,6 +27,8 @@ __all__ = [
     "reproducible_arithmetic",
     "resolve_device",
     "resolve_dtype",
+    "sample_cost",
     "sum_over_ranks",
+    "threads_for",
     "torch_generator",
 ]

@@ -15,6 +15,7 @@ DTYPES = {"float32": torch.float32, "float64": torch.float64}
 TF32 = "tf32"
 """float32 numbers whose products and convolutions round their factors to TF32's ten-bit mantissas, on CUDA only."""
 TF32_EPSILON = 2.0**-10
+_THREADS_GIVEN = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")
 
 
 def resolve_device(name: str | torch.device = "auto") -> torch.device:
@@ -83,14 +84,40 @@ def cpu_threads(count: int | None) -> Iterator[None]:
     """
     if count is not None and count < 1:
         raise FedscapeError(f"{count} CPU threads are asked for: give 1 or more")
-    before = torch.get_num_threads()
+    if count is None:
+        yield
+        return
+    global _asked_for
+    before, asked_before = torch.get_num_threads(), _asked_for
     try:
-        if count is not None:
-            torch.set_num_threads(count)
+        torch.set_num_threads(count)
+        _asked_for = True
         yield
     finally:
-        if count is not None:
-            torch.set_num_threads(before)
+        torch.set_num_threads(before)
+        _asked_for = asked_before
+
+
+_asked_for = False
+"""Whether the present number of threads was asked for by :func:`cpu_threads`."""
+
+
+@contextmanager
+def at_most_one_thread() -> Iterator[None]:
+    """Inside, PyTorch uses one CPU thread, unless a number was chosen.
+
+    It was inside :func:`cpu_threads` with a number, and where ``OMP_NUM_THREADS`` or ``MKL_NUM_THREADS`` is set.  The
+    former number is restored.
+    """
+    if _asked_for or any(os.environ.get(name) for name in _THREADS_GIVEN):
+        yield
+        return
+    before = torch.get_num_threads()
+    try:
+        torch.set_num_threads(1)
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def free_memory(device: torch.device) -> int:

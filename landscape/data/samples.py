@@ -188,5 +188,9 @@ def random_subset(data: Samples, count: int) -> Samples:
     """
     if not 1 <= count <= len(data):
         raise FedscapeError(f"{count} samples are asked for: give a number from 1 to {len(data)}")
-    order = torch.randperm(len(data), generator=torch_generator(0, "subset"))
-    return data.subset(order[:count].sort().values)
+    return data.subset(random_order(data)[:count].sort().values)
+
+
+def random_order(data: Samples) -> Tensor:
+    """A random order of the samples, [n], always the same: :func:`random_subset` takes the first ones."""
+    return torch.randperm(len(data), generator=torch_generator(0, "subset"))

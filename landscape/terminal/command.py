@@ -13,7 +13,6 @@ from typing import Any, TypeVar
 import torch
 
 from landscape.compute.distributed import RanksLostError, report_failure
-from landscape.compute.memory import keep_freed_memory
 from landscape.errors import FedscapeError
 
 T = TypeVar("T")
@@ -74,7 +73,6 @@ def run(main: Callable[[], Any]) -> int:
     Under ``torchrun`` a sentence that all ranks have in common is printed once
     (:func:`landscape.compute.distributed.report_failure`).
     """
-    keep_freed_memory()
     try:
         return main() or 0
     except FedscapeError as error:

@@ -28,6 +28,13 @@ def runs(tmp_path_factory):
     return [train(a, settings, out=folder / n) for n, a in (("a", FedAvg()), ("b", FedASAM()))]
 
 
+@pytest.fixture(scope="module")
+def measured(runs, tmp_path_factory):
+    """Both measured in a folder, and that folder."""
+    folder = tmp_path_factory.mktemp("compared")
+    return compare([r.checkpoint for r in runs], folder, source=source(), **CHEAP_HERE), folder
+
+
 def test_writes_a_sheet_and_a_table_whose_numbers_are_the_checkpoints_own(runs, tmp_path, capsys):
     line = ["compare", *(str(r.checkpoint) for r in runs), "--out", str(tmp_path), *CHEAP]
     assert run(lambda: main(line)) == 0
@@ -46,6 +53,10 @@ def test_writes_a_sheet_and_a_table_whose_numbers_are_the_checkpoints_own(runs, 
         assert float(row["λ1"]) == pytest.approx(exact[0], rel=2e-3)
         assert float(row["λ1/λ5"]) == pytest.approx(exact[0] / exact[4], rel=4e-3)
         trace = measure_hessian(one.checkpoint, 5, samples=60, device="cpu").trace
+        assert abs(float(row["λ1"]) - exact[0]) <= float(row["λ1 error bound"])
+        assert abs(float(row["λ1/λ5"]) - exact[0] / exact[4]) <= float(row["λ1/λ5 error bound"])
+        assert f"trace {trace.shortfall}; " in row["remarks"]
+        assert "; λ1 of all 1,442 samples " in row["remarks"]
         assert (float(row["trace"]), float(row["trace stderr"])) == (trace.value, trace.stderr)
 
 
@@ -56,8 +67,8 @@ def scipy_eigenvalues(landscape):
     return eigsh(product, k=5, which="LA", return_eigenvectors=False)[::-1]
 
 
-def test_surfaces_share_axes_and_colours(runs, tmp_path):
-    result = compare([r.checkpoint for r in runs], tmp_path, source=source(), **CHEAP_HERE)
+def test_surfaces_share_axes_and_colours(measured):
+    result, _ = measured
     panels = [ax for ax in result.sheet().axes if ax.get_title().startswith("Loss, ")]
     assert [ax.get_title() for ax in panels] == ["Loss, fedavg", "Loss, fedasam"]
     filled = [ax.collections[0] for ax in panels]
@@ -70,8 +81,8 @@ def test_surfaces_share_axes_and_colours(runs, tmp_path):
     assert filled[0].levels[-1] == pytest.approx(high, rel=0.05)
 
 
-def test_curves_are_those_of_the_runs(runs, tmp_path):
-    result = compare([r.checkpoint for r in runs], tmp_path, source=source(), **CHEAP_HERE)
+def test_curves_are_those_of_the_runs(runs, measured):
+    result, _ = measured
     accuracy = next(ax for ax in result.sheet().axes if ax.get_title() == "Test accuracy")
     for line, one in zip(accuracy.get_lines(), runs, strict=True):
         assert list(line.get_xdata()) == [1, 2, 3, 4]
@@ -97,15 +108,15 @@ def test_a_checkpoint_alone_has_no_curve_but_all_else(runs, tmp_path):
     assert {"Largest eigenvalues", "Spectral density", "Loss, fedavg", "Loss, fedasam"} <= titles
 
 
-def test_measurements_are_read_again_not_made_again(runs, tmp_path, monkeypatch):
+def test_measurements_are_read_again_not_made_again(runs, measured, monkeypatch):
     files = [r.checkpoint for r in runs]
-    first = compare(files, tmp_path, source=source(), **CHEAP_HERE)
+    first, folder = measured
     monkeypatch.setattr(figures.measurements, "measure_hessian", None)  # would fail if it were called
     monkeypatch.setattr(Landscape, "hvp", None)
-    again = compare(files, tmp_path, source=source(), **CHEAP_HERE)
+    again = compare(files, folder, source=source(), **CHEAP_HERE)
     assert str(again.table()) == str(first.table())
     with pytest.raises(TypeError):  # other settings are another measurement
-        compare(files, tmp_path, source=source(), **{**CHEAP_HERE, "top": 6})
+        compare(files, folder, source=source(), **{**CHEAP_HERE, "top": 6})
 
 
 def test_table_aligns_rounds_and_quotes():

@@ -56,7 +56,12 @@ def test_features_are_no_images():
 
 
 @pytest.mark.parametrize(
-    ("name", "first"), [("cifar10", "airplane"), ("cifar100", "apple"), ("fashion_mnist", "T-shirt/top")]
+    ("name", "first"),
+    [
+        pytest.param("cifar10", "airplane", marks=pytest.mark.slow),
+        pytest.param("cifar100", "apple", marks=pytest.mark.slow),
+        ("fashion_mnist", "T-shirt/top"),
+    ],
 )
 def test_real_images_are_drawn_with_their_names(real_data, name, first):
     dataset = load_dataset(name, real_data(name))

@@ -98,3 +98,14 @@ def test_the_micro_batches_of_all_ranks_are_all_samples_on_every_rank(function, 
         parts += [x for _, x, _, _ in function.micro_batches]
         assert torch.equal(torch.cat([x for _, x, _, _ in function.micro_batches.of_all_ranks()]), every)
     assert torch.equal(torch.cat(parts), every)
+
+
+def test_a_subset_is_the_same_loss_over_some_of_the_samples(function):
+    w, chosen = elsewhere(function), torch.tensor([7, 2, 9])
+    x, y = function.data.batch(chosen, torch.float64)
+    with torch.no_grad():
+        expected = nn.functional.cross_entropy(function.model(w)(x), y).item()
+    function._title = "a run"
+    part = function.subset(chosen)
+    assert part.value(w) == pytest.approx(expected, rel=1e-12)
+    assert (part.samples, part.title, function.samples) == (3, "a run", 11)

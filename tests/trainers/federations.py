@@ -33,6 +33,11 @@ def net() -> nn.Module:
     return model
 
 
+def dropout_net() -> nn.Module:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(6, 3), nn.Dropout(0.5)).double()
+
+
 def samples() -> Samples:
     draw = torch_generator(7, "test data")
     n = sum(SIZES)

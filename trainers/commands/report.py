@@ -24,9 +24,11 @@ PROGRAM = "python -m trainers report"
 class Command:
     """Compare runs: accuracy, rounds and traffic to targets, drift, traffic and time.
 
-    accuracy: of the last evaluated round; best: of all evaluated rounds; last tenth: mean over the evaluated rounds
-    among the last tenth; drift: (1/n) Σ ‖w_i − w‖² of the last round; MB: per sampled client and round; GB: all
-    traffic, both ways; seconds: mean over the rounds; client: mean ± deviation over the clients.
+    accuracy, best, last tenth: on the test data; of the last evaluated round, of the best one (which knows the test
+    data), the mean over the evaluated rounds among the last tenth; train loss: the mean over the local steps of the
+    last round, not that of the model they end in; drift: (1/n) Σ ‖w_i − w‖² of the last round; MB: per sampled client
+    and round; GB: all traffic, both ways; seconds: mean over the rounds; client: mean ± deviation over the clients; of
+    groups ± is the deviation over the seeds.
     """
 
     runs: Annotated[tyro.conf.Positional[tuple[Path, ...]], tyro.conf.arg(metavar="RUN [RUN ...]")]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from landscape.compute.cost import threads_for
 from trainers.algorithm import Mean, State, Weighting
 
 
@@ -47,7 +48,7 @@ class Aggregate:
         else:
             before = model - self._centre
             self._centre += before / self._count
-            self._spread += torch.dot(before.double(), (model - self._centre).double()).item()
+            self._spread += _product(before, model - self._centre)
 
     def mean(self) -> Mean:
         """The means in the weighting asked for; the unweighted ones are in ``uniform``."""
@@ -65,8 +66,14 @@ class Aggregate:
     def drift(self, w: Tensor) -> float:
         """(1/n) Σ ‖w_i − w‖² over the sampled clients (Sun et al., ICML 2023, Table 2, with w = w^{t+1})."""
         assert self._centre is not None
-        shift = (self._centre - w).double()
-        return self._spread / self._count + torch.dot(shift, shift).item()
+        shift = self._centre - w
+        return self._spread / self._count + _product(shift, shift)
+
+
+def _product(a: Tensor, b: Tensor) -> float:
+    """a·b in float64; BLAS would start all threads for vectors of any length."""
+    with threads_for(2 * a.numel()):
+        return torch.dot(a.double(), b.double()).item()
 
 
 def _accumulate(totals: dict[str, Tensor], name: str, tensor: Tensor) -> None:

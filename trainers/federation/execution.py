@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -11,8 +13,10 @@ from torch import Tensor
 
 from landscape.autograd.flat import FlatModule
 from landscape.batchnorm import BatchStatistics
+from landscape.compute.cost import threads_for
 from landscape.compute.devices import reproducible_arithmetic
 from landscape.compute.randomness import global_seed, torch_generator
+from landscape.data.micro_batches import cost_in
 from landscape.data.samples import Samples
 from landscape.errors import FedscapeError
 from landscape.partitions.partition import Partition
@@ -88,15 +92,23 @@ class SequentialExecutor:
         self._model, self._data, self._algorithm, self._local = model, data, algorithm, local
         self._ascent = local.parts.ascent or algorithm.ascent
         self._statistics = BatchStatistics(model.module)
+        self._cost = cost_in(model.module, data, model.dtype)
         self._indices = [torch.from_numpy(indices).to(data.device) for indices in partition.clients]
 
     def work(self, clients: Sequence[int], received: State, store: States, round: Round) -> Iterator[ClientResult]:
         """The results, in the order of ``clients``."""
         self._model.module.train()
         for client in clients:
-            with reproducible_arithmetic(), global_seed(self._local.seed, "dropout", round.number, client):
+            seeded = global_seed(self._local.seed, "dropout", round.number, client)
+            with self._threads(client), reproducible_arithmetic(), seeded:
                 result = self._client(client, received, store.fetch(client), round)
             yield result
+
+    def _threads(self, client: int) -> AbstractContextManager[None]:
+        """As many CPU threads as suit the client's mini-batches."""
+        held = len(self._indices[client])
+        batch = min(held, self._local.batch_size or held)
+        return threads_for(math.inf if self._cost is None else self._cost.flops * batch)
 
     def _client(self, client: int, received: State, state: State, round: Round) -> ClientResult:
         local, mine, seed = self._local, self._indices[client], self._local.seed
@@ -108,7 +120,7 @@ class SequentialExecutor:
         order = torch_generator(seed, "batches", round.number, client)
         augmentation = torch_generator(seed, "augmentation", round.number, client)
         stream = (seed, "full gradient", round.number, client)
-        everything = WholeData(self._model, self._data, mine, stream, local.task)
+        everything = WholeData(self._model, self._data, mine, stream, local.task, self._cost)
         self._algorithm.prepare(state, received, everything, round)
         batches = batch_indices(
             len(mine), local.batch_size, local.epochs, order, steps=local.steps, last=local.last_batch

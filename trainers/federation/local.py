@@ -12,6 +12,7 @@ from torch import Tensor
 
 from landscape.autograd.flat import FlatModule
 from landscape.batchnorm import BatchStatistics
+from landscape.compute.cost import SampleCost
 from landscape.compute.randomness import global_seed
 from landscape.data.micro_batches import micro_batch_size
 from landscape.data.samples import Samples
@@ -209,8 +210,10 @@ class WholeData:
         indices: Tensor,
         stream: tuple[int, str, int, int],
         task: Task = "classification",
+        cost: SampleCost | None = None,
     ) -> None:
         self._model, self._data, self._indices, self._stream, self._task = model, data, indices, stream, task
+        self._cost = cost
 
     @property
     def input_shape(self) -> tuple[int, ...]:
@@ -222,7 +225,7 @@ class WholeData:
         total = torch.zeros_like(w)
         self._model.load(w)
         with global_seed(*self._stream), BatchStatistics(self._model.module).untouched():
-            size = micro_batch_size(self._model.device, self._task, self._data.targets)
+            size = micro_batch_size(self._model.device, self._task, self._data.targets, self._cost)
             for indices in self._indices.split(min(size, _MICRO_BATCH)):
                 inputs, targets = self._data.batch(indices, self._model.dtype)
                 with torch.enable_grad():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
@@ -9,6 +10,7 @@ from torch import Tensor, nn
 
 from landscape.autograd.flat import FlatModule
 from landscape.batchnorm import BatchStatistics
+from landscape.compute.cost import threads_for
 from landscape.data.micro_batches import micro_batch_size
 from landscape.data.samples import Samples
 from landscape.datasets import Dataset
@@ -44,6 +46,7 @@ class Evaluator:
         self._clients = _tensors(partition)
         self._tested = _tensors(test_partition) if test_partition is not None else None
         self._statistics = BatchStatistics(self._model.module)
+        self._cost = self._test.micro_batches.cost
         self._of_test = self._test.batch_statistics
 
     def statistics(self, w: Tensor) -> Tensor:
@@ -52,9 +55,10 @@ class Evaluator:
             return w.new_zeros(0)
         self._model.load(w)
         train = self._dataset.train
+        # A mean over batches depends on their size: one that does not follow from the model's cost.
+        size = micro_batch_size(self._model.device, self._dataset.task, train.targets, None)
         return self._statistics.estimate(
-            train.prepare(inputs.to(self._model.device), self._model.dtype)
-            for inputs in train.inputs.split(self._size(train))
+            train.prepare(inputs.to(self._model.device), self._model.dtype) for inputs in train.inputs.split(size)
         )
 
     def on_test(self, w: Tensor, statistics: Tensor) -> dict[str, Any]:
@@ -63,9 +67,6 @@ class Evaluator:
         result = self._test.evaluate(w)
         scores = {"test_loss": result.loss, "test_accuracy": result.accuracy}
         return scores if result.mean_iou is None else scores | {"test_miou": result.mean_iou}
-
-    def _size(self, data: Samples) -> int:
-        return micro_batch_size(self._model.device, self._dataset.task, data.targets)
 
     def by_client(self, w: Tensor, statistics: Tensor) -> dict[str, float]:
         """Mean and standard deviation over the clients of their accuracies.
@@ -98,10 +99,12 @@ class Evaluator:
     @torch.no_grad()
     def _correct(self, data: Samples) -> Tensor:
         """For each sample 1 if it is classified correctly and 0 if not, or the share of its pixels that are, [n]."""
-        model, size = self._model, self._size(data)
+        model = self._model
+        size = micro_batch_size(model.device, self._dataset.task, data.targets, self._cost)
         found = []
         for inputs, targets in zip(data.inputs.split(size), data.targets.split(size), strict=True):
-            outputs = model.module(data.prepare(inputs.to(model.device), model.dtype))
+            with threads_for(math.inf if self._cost is None else self._cost.flops * len(inputs)):
+                outputs = model.module(data.prepare(inputs.to(model.device), model.dtype))
             right = (outputs.argmax(dim=1).cpu() == targets.cpu()).double()
             if self._dataset.task == "segmentation":
                 labelled = (targets != IGNORED).flatten(1).sum(1).cpu()

@@ -16,6 +16,7 @@ from landscape.autograd.flat import FlatModule
 from landscape.batchnorm import BatchStatistics
 from landscape.checkpoints.checkpoint import Checkpoint
 from landscape.compute.devices import resolve_device, resolve_dtype
+from landscape.compute.memory import keep_freed_memory
 from landscape.datasets import Dataset, load_dataset, recorded_name
 from landscape.models import build_model
 from landscape.models.outputs import require_outputs
@@ -93,6 +94,7 @@ def train(
         >>> run.status, written, [record["round"] for record in run.metrics]
         ('finished', True, [1, 2])
     """
+    keep_freed_memory()
     settings, parts = settings or Settings(), parts or Parts()
     parts.check(algorithm)
     if parts.swa is not None:

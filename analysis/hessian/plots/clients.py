@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from analysis.hessian.client_results import ClientCurves, ClientEigenvalues, on_own_data
-from analysis.style import COLOURS, DASHES, MARKERS
+from analysis.style import COLOURS, DASHES, MARKERS, cross_out, crossed
 
 
 def plot_clients(measured: Sequence[ClientEigenvalues]) -> Figure:
@@ -27,6 +27,7 @@ def plot_clients(measured: Sequence[ClientEigenvalues]) -> Figure:
         style: dict[str, Any] = {"color": COLOURS[i % 7], "marker": MARKERS[i % 7], "linestyle": ""}
         label = f"{found.title if len(measured) > 1 else 'clients'}: {found.mean:.3g} ± {found.deviation:.2g}"
         ax.errorbar(places, found.largest, found.bounds[:, 0], **style, capsize=3, markersize=5, label=label)
+        cross_out(ax, places, found.largest, found.converged[:, 0])
         ax.axhline(found.mean, color=COLOURS[i % 7], linestyle=DASHES[i % 7], linewidth=1.2)
         low, high = found.mean - found.deviation, found.mean + found.deviation
         ax.axhspan(low, high, color=COLOURS[i % 7], alpha=0.12, lw=0)
@@ -42,7 +43,7 @@ def plot_clients(measured: Sequence[ClientEigenvalues]) -> Figure:
     figure.legend(loc="outside upper center", fontsize=8)
     caption = (
         "error bars: error bounds; lines and bands: mean and standard deviation of the clients, each counted the same"
-    )
+    ) + crossed([found.converged[:, 0] for found in measured])
     figure.supxlabel(caption, fontsize=8, color="0.3")
     return figure
 
@@ -82,6 +83,8 @@ def plot_client_curves(runs: Sequence[ClientCurves]) -> Figure:
     caption = "line: mean over the clients, each counted the same; band: from the smallest to the largest client"
     if any(curves.together for curves in runs):
         caption += "\nerror bars of the global model: error bounds"
+    doubtful = sum(int((~found.converged[:, 0]).sum()) for curves in runs for found in curves.measured)
+    caption += f"\n{doubtful} of {heights.size} values have NOT CONVERGED" if doubtful else ""
     figure.supxlabel(caption, fontsize=8, color="0.3")
     return figure
 

@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from analysis.hessian.layers import Activations, LayerEigenvalues
-from analysis.style import COLOURS, DASHES, MARKERS
+from analysis.style import COLOURS, DASHES, MARKERS, cross_out, crossed
 
 Measured = tuple[str, LayerEigenvalues, Activations]
 """A label, and the results for a model's layers."""
@@ -39,6 +39,8 @@ def plot_layers(measured: Sequence[Measured]) -> Figure:
         shift = 0.3 * ((i + 0.5) / len(measured) - 0.5)
         names, numbers = map(_shown, blocks.layers), zip(blocks.values[:, 0], blocks.bounds[:, 0], strict=True)
         values = dict(zip(names, numbers, strict=True))
+        places = np.array([layers.index(_shown(name)) for name in blocks.layers]) + shift
+        cross_out(eigen, places, blocks.values[:, 0], blocks.converged[:, 0])
         weights = {name: value for name, value in values.items() if name in norms.inputs}
         others = {name: value for name, value in values.items() if name not in norms.inputs}
         _draw(eigen, layers, weights, i, shift, label=label)
@@ -62,7 +64,9 @@ def plot_layers(measured: Sequence[Measured]) -> Figure:
         figure.legend(*eigen.get_legend_handles_labels(), loc="outside upper center", fontsize=8)
     else:
         figure.suptitle(measured[0][0], fontsize=11)
-    caption = "error bars: error bounds of the eigenvalues"
+    caption = "error bars: error bounds of the eigenvalues" + crossed(
+        [blocks.converged[:, 0] for _, blocks, _ in measured]
+    )
     if any(_shown(name) not in norms.inputs for _, blocks, norms in measured for name in blocks.layers):
         caption += "; hollow: layers without an input norm, such as normalisation"
     figure.supxlabel(caption, fontsize=8, color="0.3")

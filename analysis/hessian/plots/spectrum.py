@@ -10,23 +10,32 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, MaxNLocator, NullFormatter
 
-from analysis.hessian.density.estimate import Density, SymLog
-from analysis.hessian.report import DensityAxis, EigenvalueAxis, HessianReport
-from analysis.style import COLOURS, DASHES, MARKERS
+from analysis.hessian.density.axes import SymLog
+from analysis.hessian.density.estimate import Density
+from analysis.hessian.report import MATRICES, DensityAxis, EigenvalueAxis, HessianReport
+from analysis.style import COLOURS, DASHES, MARKERS, cross_out, crossed
 from landscape import FedscapeError
 
 _TENFOLD = 10
 """Spectra whose ranges differ by more than this factor are drawn on a logarithmic axis unless another is asked for."""
 
 
+_ENDS = {
+    "largest": ("rank", "Largest eigenvalues"),
+    "smallest": ("rank from below", "Smallest eigenvalues"),
+    "magnitude": ("rank by magnitude", "Eigenvalues of largest magnitude"),
+    "both": ("rank: the largest, then the smallest", "Largest and smallest eigenvalues"),
+}
+
+
 def draw_eigenvalues(ax: Axes, reports: Sequence[HessianReport], labels: Sequence[str]) -> None:
-    """Eigenvalue by rank, with residuals as error bars."""
+    """Eigenvalue by rank, with error bounds as error bars; those that have not converged are crossed out."""
     for i, (report, label) in enumerate(zip(reports, labels, strict=True)):
         ranks = np.arange(1, len(report.eigen.values) + 1)
         ax.errorbar(
             ranks,
             report.eigen.values,
-            report.eigen.residuals,
+            report.eigen.bounds,
             color=COLOURS[i % 7],
             marker=MARKERS[i % 7],
             linestyle=DASHES[i % 7],
@@ -34,7 +43,10 @@ def draw_eigenvalues(ax: Axes, reports: Sequence[HessianReport], labels: Sequenc
             capsize=3,
             label=label,
         )
-    ax.set(xlabel="rank", ylabel="Hessian eigenvalue", title="Largest eigenvalues")
+        cross_out(ax, ranks, report.eigen.values, report.eigen.converged)
+    first = reports[0]
+    rank, title = _ENDS[first.which]
+    ax.set(xlabel=rank, ylabel=f"eigenvalue of the {MATRICES[first.matrix]}", title=title)
     ax.xaxis.set_major_locator(MaxNLocator(integer=True))
     ax.set_ylim(bottom=min(0.0, ax.get_ylim()[0]))
     ax.grid(alpha=0.3)
@@ -49,7 +61,7 @@ def draw_densities(
     eigenvalue_axis: EigenvalueAxis = "auto",
     density_axis: DensityAxis = "log",
 ) -> None:
-    """Spectral densities per unit of the eigenvalue axis as it is drawn, with a band of two standard errors.
+    """Spectral densities per unit of the eigenvalue axis as it is drawn, with their 95 % band.
 
     All have one kernel (:func:`density_caption` names it): with one of its own range for each, peaks at 0 would be the
     higher, the narrower the range is.
@@ -73,13 +85,14 @@ def draw_densities(
         curve = density.on(axis, width=width)
         # The peak of the kernel of one eigenvalue out of d: lower values are tails of kernels.
         one = 1 / (report.parameters * curve.width * np.sqrt(2 * np.pi))
-        floor, top = min(floor, 0.1 * one), max(top, float((curve.values + 2 * curve.stderr).max()))
+        floor, top = min(floor, 0.1 * one), max(top, float((curve.values + curve.band).max()))
         ends += [float(curve.grid[0]), float(curve.grid[-1])]
         style: dict[str, Any] = {"color": COLOURS[i % 7], "linestyle": DASHES[i % 7], "linewidth": 1.4}
         ax.plot(curve.grid, np.maximum(curve.values, 1e-300), **style, label=label)
-        low = np.maximum(curve.values - 2 * curve.stderr, 1e-300)
-        ax.fill_between(curve.grid, low, curve.values + 2 * curve.stderr, color=COLOURS[i % 7], alpha=0.2, lw=0)
-    ax.set(xlabel="Hessian eigenvalue", ylabel="density (per unit of eigenvalue)", title="Spectral density")
+        low = np.maximum(curve.values - curve.band, 1e-300)
+        ax.fill_between(curve.grid, low, curve.values + curve.band, color=COLOURS[i % 7], alpha=0.2, lw=0)
+    eigenvalue = f"eigenvalue of the {MATRICES[reports[0].matrix]}"
+    ax.set(xlabel=eigenvalue, ylabel="density (per unit of eigenvalue)", title="Spectral density")
     if axis is not None:
         _symlog(ax, axis, min(ends), max(ends))
     if density_axis == "log":
@@ -99,7 +112,7 @@ def density_caption(reports: Sequence[HessianReport], eigenvalue_axis: Eigenvalu
         width = "0.1 decades"
     else:
         width = f"{max(density.width for density in densities):.2g}, 1 % of the widest range"
-    return f"density: Gaussian kernel, σ {width}; band: two standard errors over the probes (quadrature's not included)"
+    return f"density: Gaussian kernel, σ {width}; band: 95 %, over the probes and the quadrature"
 
 
 def _is_symlog(densities: Sequence[Density], eigenvalue_axis: EigenvalueAxis) -> bool:
@@ -117,7 +130,8 @@ def _density_of(report: HessianReport) -> Density:
 def _symlog(ax: Axes, axis: SymLog, low: float, high: float) -> None:
     """Draw the eigenvalue axis symmetric logarithmic, with labels at 0 and at up to five powers of ten on each side."""
     ax.set_xscale("symlog", linthresh=axis.within, linscale=0.9 / np.log(10))  # Matplotlib's for one slope at ±within
-    ax.set(xlabel=f"Hessian eigenvalue (axis linear within ±{axis.within:.1g})", ylabel="density (per decade)")
+    name = f"{ax.get_xlabel()} (axis linear within ±{axis.within:.1g})"
+    ax.set(xlabel=name, ylabel="density (per decade)")
     labelled, between = [0.0], []
     first = int(np.ceil(np.log10(axis.within)))
     for sign, reach in ((-1, -low), (1, high)):
@@ -149,7 +163,7 @@ def plot_spectra(
         draw_densities(axes[1], reports, names, eigenvalue_axis, density_axis)
     if len(reports) == 1:
         figure.suptitle(reports[0].title, fontsize=11)
-    caption = "error bars: residuals"
+    caption = f"error bars: error bounds{crossed([report.eigen.converged for report in reports])}"
     if panels == 2:
         caption += f"\n{density_caption(reports, eigenvalue_axis)}"
     figure.supxlabel(caption, fontsize=8, color="0.3")
@@ -170,20 +184,25 @@ def plot_rounds(runs: Mapping[str, Sequence[tuple[int, HessianReport]]]) -> Figu
         style |= {"linewidth": 1, "capsize": 3, "label": name}
         values = [report.eigen.values[0] for _, report in points]
         axes["eigenvalue"].errorbar(rounds, values, [report.eigen.bounds[0] for _, report in points], **style)
+        converged = np.array([report.eigen.converged[0] for _, report in points])
+        cross_out(axes["eigenvalue"], np.array(rounds), np.array(values), converged)
         if traced:
             traces = [report.trace for _, report in points if report.trace is not None]
             axes["trace"].errorbar(rounds, [t.value for t in traces], [2 * t.stderr for t in traces], **style)
         axes["loss"].errorbar(rounds, [report.loss for _, report in points], **style)
-    axes["eigenvalue"].set(ylabel=f"{first.labels()[0]} of the {first.matrix}", title="First eigenvalue")
+    axes["eigenvalue"].set(ylabel=f"{first.labels()[0]} of the {MATRICES[first.matrix]}", title="First eigenvalue")
     if traced:
         axes["trace"].set(ylabel="trace", title="Trace")
-    axes["loss"].set(ylabel=f"loss on {first.samples:,} {first.split} samples", title="Loss")
+    loss = "loss + MAN" if first.man else "loss"
+    axes["loss"].set(ylabel=f"mean {loss} over {first.samples:,} {first.split} samples", title="Loss")
     for ax in axes.values():
         ax.set_xlabel("communication round")
         ax.xaxis.set_major_locator(MaxNLocator(integer=True))
         ax.grid(alpha=0.3)
         if len(runs) > 1:
             ax.legend()
-    caption = "error bars: bounds of the eigenvalues" + ("; two standard errors of the traces" if traced else "")
+    caption = "error bars: error bounds of the eigenvalues"
+    caption += "; two standard errors of the traces" if traced else ""
+    caption += crossed([report.eigen.converged[:1] for points in runs.values() for _, report in points])
     figure.supxlabel(caption, fontsize=8, color="0.3")
     return figure

@@ -6,8 +6,6 @@ from dataclasses import dataclass
 from itertools import zip_longest
 from typing import Any
 
-import numpy as np
-
 from analysis.hessian.density.estimate import Density
 from analysis.hessian.measure import measure_hessian
 from analysis.hessian.pyhessian.backend import pyhessian_report
@@ -202,8 +200,8 @@ def compare_with_pyhessian(
 
 
 def _mean(density: Density) -> tuple[float, float]:
-    each = (density.weights * density.nodes).sum(axis=1)
-    return float(each.mean()), float(each.std(ddof=1) / np.sqrt(len(each)))
+    mean = density.rule.mean(lambda t: t)
+    return mean.value, mean.stderr
 
 
 def _text(value: float | None, form: str) -> str:

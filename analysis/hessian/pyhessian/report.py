@@ -51,6 +51,10 @@ class PyHessianReport(HessianReport):
             numbers = {**numbers, "trace": {**numbers["trace"], "stderr": float("inf")}}
         return cls(**vars(HessianReport.from_dict(numbers)), **own)
 
+    def doubts(self, i: int) -> str:
+        """What must be said of the eigenvalue at that place."""
+        return super().doubts(i) + ", the bound is a residual"
+
     def rows(self) -> list[tuple[str, str, str]]:
         """The table: quantity, value, uncertainty."""
         eigen = [

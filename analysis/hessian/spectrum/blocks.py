@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from analysis.hessian.spectrum.operators import Multiplying, Operator
+from analysis.hessian.spectrum.operators import Multiplying, Operator, in_float64, precision_of, product_of
 from landscape import FedscapeError, Landscape
 from landscape.name_patterns import matching_names
 
@@ -33,6 +33,17 @@ class Block(Multiplying):
             raise FedscapeError("a block is of at least one coordinate, and of each only once")
         self._operator, self._part = operator, indices.to(operator.device)
         self.products = 0
+        self.product = product_of(operator)
+
+    @property
+    def precision(self) -> str:
+        """The operator's."""
+        return precision_of(self._operator)
+
+    def in_float64(self) -> Operator | None:
+        """The same block in float64."""
+        inner = in_float64(self._operator)
+        return None if inner is None else Block(inner, self._part)
 
     @property
     def shape(self) -> tuple[int, int]:

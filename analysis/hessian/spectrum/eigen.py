@@ -14,7 +14,8 @@ from analysis.hessian.spectrum.lanczos import Lanczos
 from analysis.hessian.spectrum.multiplicity import MultiplicitySearch
 from analysis.hessian.spectrum.operators import Operator, Report
 from analysis.hessian.spectrum.resume import StateFile
-from analysis.hessian.spectrum.stopping import StoppingRule
+from analysis.hessian.spectrum.stopping import Approximation, StoppingRule
+from analysis.hessian.spectrum.symmetry import confirmed, warn_if_asymmetric
 from analysis.hessian.spectrum.wanted import Wanted, Which
 
 _PARTS = ("process", "restarts", "history", "search")
@@ -33,6 +34,19 @@ class Refinement:
 
     products: int
     noise: float
+
+
+@dataclass(frozen=True)
+class StepComparison:
+    """What products by differences of gradients say of another step.
+
+    Attributes:
+        products: by the other step, one for each eigenvalue.
+        difference: by how much a value moves at most, as a share of the largest |value|.
+    """
+
+    products: int
+    difference: float
 
 
 @dataclass(frozen=True)
@@ -56,6 +70,10 @@ class Eigenpairs:
         restarts: how often the basis was shrunk to stay within ``max_basis``.
         refinement: the cost and the noise of :func:`analysis.hessian.spectrum.refinement.refined`, if it was done: then
             values, residuals and bounds are float64's.
+        asymmetry: how far the products are from those of a symmetric matrix, beyond rounding: the largest
+            :func:`analysis.hessian.spectrum.symmetry.asymmetry` of all, of float32 products if some in float64 bear it
+            out (:func:`analysis.hessian.spectrum.symmetry.confirmed`); ``None`` where nobody looked.
+        steps: of products by differences, what :func:`analysis.hessian.checks.differences.compared_steps` found.
 
     A report that was read from a file has neither ``vectors`` nor ``krylov``.
     """
@@ -71,6 +89,8 @@ class Eigenpairs:
     refinement: Refinement | None = None
     searched: int = 0
     missed: float | None = None
+    asymmetry: float | None = None
+    steps: StepComparison | None = None
 
     def ratio(self, i: int, j: int) -> float | None:
         """λ_i/λ_j, counted from 1; ``None`` where fewer eigenvalues were asked for."""
@@ -116,6 +136,9 @@ def extreme_eigenpairs(
         seed: draws the start vector.
         report: called after each product, with the largest relative error bound.
 
+    Warns:
+        UserWarning: the products are not those of a symmetric matrix (:mod:`analysis.hessian.spectrum.symmetry`).
+
     Raises:
         FedscapeError: k is not from 1 to d, ``max_basis`` has no room for the eigenvalues, or the operator gives
             values that are not finite.
@@ -151,12 +174,7 @@ def extreme_eigenpairs(
             converged = converged & (not found.settled)  # settled, but the search was cut short
             break
     file.remove()
-    # The recurrence gives residuals and bounds of exact arithmetic; none can be trusted below rounding.
-    rounding = epsilon * np.abs(ritz.values).max()
-    residuals, bounds = np.maximum(found.residuals, rounding), np.maximum(found.bounds, rounding)
-    vectors, missed = krylov.to_ritz_vectors(found.chosen), 0.0 if krylov.complete else search.missed
-    found_in = krylov.absorbed, vectors, krylov, iteration.restarts
-    return Eigenpairs(found.values, residuals, bounds, converged, *found_in, searched=search.products, missed=missed)
+    return _eigenpairs(operator, iteration, search, found, converged)
 
 
 def largest_eigenpairs(
@@ -178,4 +196,30 @@ def largest_eigenpairs(
         max_basis=max_basis,
         seed=seed,
         report=report,
+    )
+
+
+def _eigenpairs(
+    operator: Operator, iteration: ThickRestart, search: MultiplicitySearch, found: Approximation, converged: np.ndarray
+) -> Eigenpairs:
+    """The result of an iteration that has ended."""
+    krylov = iteration.krylov
+    # The recurrence gives residuals and bounds of exact arithmetic; none can be trusted below rounding.
+    rounding = torch.finfo(operator.dtype).eps * np.abs(krylov.ritz().values).max()
+    vectors = krylov.to_ritz_vectors(found.chosen)
+    asymmetry, extra = confirmed(krylov.asymmetry, operator, krylov.basis)
+    operator.products += extra
+    warn_if_asymmetric(asymmetry, operator)
+    return Eigenpairs(
+        found.values,
+        np.maximum(found.residuals, rounding),
+        np.maximum(found.bounds, rounding),
+        converged,
+        krylov.absorbed + extra,
+        vectors,
+        krylov,
+        iteration.restarts,
+        asymmetry=asymmetry,
+        searched=search.products,
+        missed=0.0 if krylov.complete else search.missed,
     )

@@ -18,6 +18,7 @@ from scipy.linalg import eigh, eigh_tridiagonal
 from torch import Tensor
 
 from analysis.hessian.spectrum.evidence import StartRecord
+from analysis.hessian.spectrum.symmetry import asymmetry
 
 _BREAKDOWN = 100.0
 """A new direction is rounding only where it is shorter than this many roundings of the operator's scale."""
@@ -76,6 +77,8 @@ class Lanczos:
         """m, the dimension of the basis."""
         self.absorbed = 0
         """Products used, including those before a restart."""
+        self.asymmetry = 0.0
+        """The largest :func:`analysis.hessian.spectrum.symmetry.asymmetry` of all products."""
         self._zero = torch.zeros_like(start)
         self._waiting = [start / start.norm()]  # P, the vector to be multiplied next first
         self._couplings: np.ndarray = np.zeros((1, 0))  # C
@@ -132,17 +135,19 @@ class Lanczos:
         vector = self._waiting.pop(0)
         coupled = self._orthogonalise_waiting(vector)
         self._append(vector)
-        residual, first = self._remove(product, self.steps + 1)
-        residual, second = self._remove(residual, self.steps + 1)
-        self._projection[self.steps, : self.steps], self._projection[self.steps, self.steps] = coupled, first + second
+        residual, components = self._remove(product, self.steps + 1)
+        residual, rest = self._remove(residual, self.steps + 1)
+        along = float(components[-1]) + float(rest[-1])
+        self._projection[self.steps, : self.steps], self._projection[self.steps, self.steps] = coupled, along
         self.steps += 1
         self.absorbed += 1
         self._couplings = np.pad(self._couplings, ((0, 0), (0, 1)))
         norm = residual.norm().item()
-        self._scale = max(self._scale, abs(first + second) + norm)
+        self._scale = max(self._scale, abs(along) + norm)
+        self.asymmetry = max(self.asymmetry, asymmetry(components, coupled, norm, self._scale))
         # Not `>`: a product that is not finite goes on, and the caller sees it in the diagonal.
         goes_on = not (self.complete or norm <= _BREAKDOWN * torch.finfo(product.dtype).eps * self._scale)
-        self.record.step(coupled, first + second, norm if goes_on else 0.0)
+        self.record.step(coupled, along, norm if goes_on else 0.0)
         if goes_on:
             self._begin(residual / norm, np.append(np.zeros(self.steps - 1), norm))
         if self.complete:
@@ -226,6 +231,7 @@ class Lanczos:
             "tridiagonal": self._tridiagonal,
             "absorbed": self.absorbed,
             "scale": self._scale,
+            "asymmetry": self.asymmetry,
             "generator": self._generator.get_state(),
             "record": self.record.state(),
         }
@@ -240,6 +246,7 @@ class Lanczos:
         self._projection, self._couplings = state["projection"].numpy(), state["couplings"].numpy()
         self.steps, self.absorbed, self._tridiagonal = len(basis), state["absorbed"], state["tridiagonal"]
         self._scale = state["scale"]
+        self.asymmetry = state.get("asymmetry", 0.0)  # earlier versions did not look
         self._generator.set_state(state["generator"])
         self.record = StartRecord.resumed(state["record"])
 
@@ -284,7 +291,7 @@ class Lanczos:
 
     def _outside(self, vector: Tensor) -> Tensor:
         for _ in range(2):
-            vector, _component = self._remove(vector, self.steps)
+            vector, _components = self._remove(vector, self.steps)
         return vector / vector.norm()
 
     def _groups(self, rows: int, device: torch.device) -> Iterator[Tensor]:
@@ -292,13 +299,13 @@ class Lanczos:
         for first in range(0, rows, size):
             yield self._rows[first : min(rows, first + size)].to(device, non_blocking=True)
 
-    def _remove(self, vector: Tensor, rows: int) -> tuple[Tensor, float]:
-        """The vector minus its projection on the first rows, and its component along the last of them."""
-        component = vector.new_zeros(1)
+    def _remove(self, vector: Tensor, rows: int) -> tuple[Tensor, np.ndarray]:
+        """The vector minus its projection on the first rows, and its components along them, [rows]."""
+        components = [vector.new_zeros(0)]
         for group in self._groups(rows, vector.device):
-            component = group @ vector
-            vector = vector - component @ group
-        return vector, (float(component[-1]) if rows else 0.0)
+            components.append(group @ vector)
+            vector = vector - components[-1] @ group
+        return vector, torch.cat(components).cpu().numpy()  # one transfer, as that of a single number would be
 
     def _allocate(self, rows: int) -> Tensor:
         d = len(self._zero)

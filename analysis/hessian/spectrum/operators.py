@@ -12,6 +12,9 @@ from torch import Tensor
 
 from landscape import Landscape
 
+Product = Literal["autograd", "fd"]
+"""How a loss's Hessian is multiplied with: by a double backward, or by differences of gradients."""
+
 Report = Callable[[int, float | None], None]
 """Called to report progress, with the products spent so far, and the relative error reached where it is known."""
 
@@ -47,6 +50,18 @@ class Operator(Protocol):
 class Multiplying:
     """``A @ v`` for every class that has ``matmat``."""
 
+    product: Product | None = None
+    """How a loss's Hessian is multiplied with; ``None`` for what is no derivative."""
+
+    @property
+    def precision(self: Operator) -> str:
+        """The arithmetic by name: ``float32``, ``float64`` or ``tf32``."""
+        return str(self.dtype).removeprefix("torch.")
+
+    def in_float64(self) -> Operator | None:
+        """The same matrix in float64, where it is of a landscape in float32 or TF32; else ``None``."""
+        return None
+
     def __matmul__(self: Operator, vectors: Tensor) -> Tensor:
         """A v for one vector [d] or several [d, k]."""
         return self.matmat(vectors[:, None])[:, 0] if vectors.dim() == 1 else self.matmat(vectors)
@@ -54,6 +69,8 @@ class Multiplying:
 
 class _OnLandscape(Multiplying):
     """A matrix of a landscape at one point; ``multiply`` maps stacked vectors [k, d] to their products."""
+
+    product: Product | None = "autograd"
 
     def __init__(
         self,
@@ -68,13 +85,18 @@ class _OnLandscape(Multiplying):
         self._precise, self._w = precise, w
 
     def in_float64(self) -> Operator | None:
-        """The same matrix at the same point in float64, without graphs kept; ``None`` if it is not one in float32."""
-        if self.landscape.precision != "float32":
+        """The same matrix at the same point in float64, without graphs kept; ``None`` if it is in float64 itself."""
+        if self.landscape.precision == "float64":
             return None
         other = self.landscape.to("float64")
         w = self.landscape.weights if self._w is None else self._w
         multiply = self._precise(other, w.to(other.weights))
         return _OnLandscape(other, multiply, self._precise, w)
+
+    @property
+    def precision(self) -> str:
+        """The landscape's."""
+        return self.landscape.precision
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -146,6 +168,17 @@ class Shifted(Multiplying):
     def __init__(self, operator: Operator, shift: float) -> None:
         self.operator, self.shift = operator, shift
         self.products = 0
+        self.product = product_of(operator)
+
+    @property
+    def precision(self) -> str:
+        """The operator's."""
+        return precision_of(self.operator)
+
+    def in_float64(self) -> Operator | None:
+        """The same sum in float64."""
+        inner = in_float64(self.operator)
+        return None if inner is None else Shifted(inner, self.shift)
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -168,12 +201,19 @@ class Shifted(Multiplying):
         return self.operator.matmat(vectors) + self.shift * vectors
 
 
+def precision_of(operator: Operator) -> str:
+    """The arithmetic of an operator's products by name."""
+    return operator.precision if isinstance(operator, Multiplying) else str(operator.dtype).removeprefix("torch.")
+
+
+def product_of(operator: Operator) -> Product | None:
+    """How a loss's Hessian is multiplied with; ``None`` for what is no derivative."""
+    return operator.product if isinstance(operator, Multiplying) else None
+
+
 def in_float64(operator: Operator) -> Operator | None:
-    """The same matrix in float64, where the operator is of a landscape in float32; else ``None``."""
-    if isinstance(operator, Shifted):
-        inner = in_float64(operator.operator)
-        return None if inner is None else Shifted(inner, operator.shift)
-    return operator.in_float64() if isinstance(operator, _OnLandscape) else None
+    """The same matrix in float64, where the operator is of a landscape in float32 or TF32; else ``None``."""
+    return operator.in_float64() if isinstance(operator, Multiplying) else None
 
 
 def to_scipy(operator: Operator) -> LinearOperator:

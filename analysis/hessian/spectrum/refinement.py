@@ -10,9 +10,7 @@ from scipy.linalg import eigh
 from torch import Tensor
 
 from analysis.hessian.spectrum.eigen import Eigenpairs, Refinement
-from analysis.hessian.spectrum.lanczos import Ritz
 from analysis.hessian.spectrum.operators import Operator, in_float64
-from analysis.hessian.spectrum.stopping import error_bounds
 from landscape.compute.randomness import torch_generator
 
 _ROUNDINGS = 100
@@ -28,10 +26,11 @@ def refined(operator: Operator, eigen: Eigenpairs, *, tolerance: float = 1e-3, s
 
     A Lanczos process in float32 knows the residuals of exact arithmetic; its products have errors of their own, which
     are often larger.  One block product A₆₄V in float64 with all Ritz vectors V gives the Rayleigh-Ritz values (the
-    eigenvalues of A₆₄ on the span of V) and the true residuals ‖A₆₄y − θy‖, from which the bounds follow as in
-    :func:`analysis.hessian.spectrum.stopping.error_bounds`; one more product in float32 gives the noise.
+    eigenvalues of A₆₄ on the span of V) and the true residuals ‖A₆₄y − θy‖, from which the bounds follow
+    (:func:`cluster_bounds`); one more product in float32 gives the noise.  TF32's products are refined too.
 
-    The vectors and the Krylov space stay as they were, in float32.
+    The vectors and the Krylov space stay as they were, in float32.  Near a cross-entropy L of less than 1e-10 float64
+    has a noise of its own, which the bounds leave out: 1 − p cancels in its softmax, to a relative 1e-16/L.
 
     Args:
         operator: the matrix that the eigenvalues are of.
@@ -40,7 +39,7 @@ def refined(operator: Operator, eigen: Eigenpairs, *, tolerance: float = 1e-3, s
         seed: draws u.
 
     Returns:
-        ``eigen`` itself if the operator is not of a landscape in float32.
+        ``eigen`` itself if the operator is not of a landscape in float32 or TF32.
     """
     precise = in_float64(operator)
     if precise is None or eigen.vectors is None or eigen.krylov is None:
@@ -65,8 +64,26 @@ def refined(operator: Operator, eigen: Eigenpairs, *, tolerance: float = 1e-3, s
     bounds = np.maximum(_bounds(eigen, theta, residuals), rounding)
     floor = float(noise.norm() / mixed.double().norm())
     converged = eigen.converged & (bounds <= np.maximum(tolerance * np.abs(theta), floor))
-    spent = Refinement(len(vectors), floor)
-    return replace(eigen, values=theta, residuals=residuals, bounds=bounds, converged=converged, refinement=spent)
+    cost = Refinement(len(vectors), floor)
+    return replace(eigen, values=theta, residuals=residuals, bounds=bounds, converged=converged, refinement=cost)
+
+
+def spent(operator: Operator, eigen: Eigenpairs) -> int:
+    """Products by the operator, those in float64 that refined its eigenvalues, and those by another step."""
+    return operator.products + sum(extra.products for extra in (eigen.refinement, eigen.steps) if extra)
+
+
+def doubts(value: float, converged: bool, noise: float | None) -> str:
+    """What must be said of an eigenvalue, to follow its error; empty where there is nothing.
+
+    Args:
+        value: the eigenvalue.
+        converged: whether its bound is within the wanted tolerance.
+        noise: that of float32 products (:class:`analysis.hessian.spectrum.eigen.Refinement`), where it is known.
+    """
+    lost = noise is not None and abs(value) < noise
+    below = f", below the noise of float32 products ({noise:.1e})" if lost else ""
+    return ("" if converged else ", NOT CONVERGED") + below
 
 
 def _rayleigh_ritz(vectors: Tensor, differences: Tensor, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -97,10 +114,45 @@ def _bounds(eigen: Eigenpairs, theta: np.ndarray, residuals: np.ndarray) -> np.n
     ritz = eigen.krylov.ritz()
     chosen = np.array([np.abs(ritz.values - value).argmin() for value in eigen.values])
     if len(set(chosen)) < len(chosen):  # multiple values: nothing is known of gaps
-        return np.maximum(eigen.bounds, residuals)
-    values, errors = ritz.values.copy(), ritz.residuals.copy()
-    values[chosen], errors[chosen] = theta, residuals
-    order = np.argsort(values, kind="stable")
-    widened = np.empty_like(values)
-    widened[order] = error_bounds(Ritz(values[order], errors[order], ritz.weights, ritz.coordinates))
-    return np.maximum(eigen.bounds, widened[chosen])
+        others = np.full((2, 0), np.nan)
+    else:
+        others = np.delete(np.stack([ritz.values, ritz.residuals]), chosen, axis=1)
+    gaps = len(set(chosen)) == len(chosen)
+    return np.maximum(eigen.bounds, cluster_bounds(theta, residuals, *others, gaps=gaps))
+
+
+def cluster_bounds(
+    theta: np.ndarray, residuals: np.ndarray, others: np.ndarray, errors: np.ndarray, *, gaps: bool = True
+) -> np.ndarray:
+    """Bounds of |θ_j − λ_j| for Ritz values of which some may be nearer to each other than their residuals.
+
+    A residual says that there is *an* eigenvalue within it; where the intervals θ ± r of several overlap, it may be the
+    same one.  As many eigenvalues as there are Ritz values in such a cluster lie within ‖R‖ of them, one for each, R
+    the residual vectors side by side (Parlett, The Symmetric Eigenvalue Problem, 1998, theorem 11.5.1); ‖R‖ ≤ (Σ r²)^½.
+    A value on its own has the bound r²/gap where the gap to the rest is wider than r (section 11.7).
+
+    Args:
+        theta, residuals: the values wanted and their residuals, [k].
+        others, errors: the other Ritz values and their residuals, which are the rest, [m].
+        gaps: whether the rest is known, and with it the gap.
+    """
+    order = np.argsort(theta, kind="stable")
+    reach = np.maximum.accumulate((theta + residuals)[order])
+    apart = (theta - residuals)[order][1:] > reach[:-1]
+    bounds = np.empty_like(theta)
+    for members in np.split(order, np.flatnonzero(apart) + 1):
+        norm = float(np.sqrt((residuals[members] ** 2).sum()))
+        low, high = theta[members].min(), theta[members].max()
+        rest = np.setdiff1d(np.arange(len(theta)), members)
+        edges = [(theta[rest], residuals[rest]), (others, errors)]
+        gap = min(
+            (
+                float(np.maximum(low - value - error, value - error - high).min())
+                for value, error in edges
+                if value.size
+            ),
+            default=np.inf,
+        )
+        alone = gaps and len(members) == 1 and norm < gap < np.inf
+        bounds[members] = norm**2 / gap if alone else norm
+    return bounds

@@ -88,10 +88,10 @@ class StoppingRule:
         """
         chosen = self._wanted.choose(ritz.values)
         values, bounds = ritz.values[chosen], error_bounds(ritz)[chosen]
+        floor = _ROUNDINGS * self._epsilon * np.abs(ritz.values).max() * np.sqrt(1 + restarts)
         self._history.append(values)
         if not complete:
-            bounds = np.maximum(bounds, self._still_to_go())
-        floor = _ROUNDINGS * self._epsilon * np.abs(ritz.values).max() * np.sqrt(1 + restarts)
+            bounds = np.maximum(bounds, self._still_to_go(floor))
         margin = np.maximum(self._tolerance * np.abs(values), floor)
         converged = bounds <= margin
         # Once another space shares the basis the record says no more: then it is a search's to judge.
@@ -107,13 +107,17 @@ class StoppingRule:
         """Continue from what ``state`` gave."""
         self._history.extend(values.numpy() for values in state["history"])
 
-    def _still_to_go(self) -> np.ndarray:
-        """The sum of the moves to come if each shrinks by the factor q of the last: the last one times q/(1 − q)."""
+    def _still_to_go(self, floor: float) -> np.ndarray:
+        """The sum of the moves to come if each shrinks by the factor q of the last: the last one times q/(1 − q).
+
+        Moves below the floor are rounding, which does not shrink.
+        """
         if len(self._history) < 3:
             return np.full(len(self._history[0]), np.inf)
         before, last = np.abs(np.diff(self._history, axis=0))
         shrinks = before - last > last / _SLOWEST
-        return np.where(shrinks, last / np.where(shrinks, before - last, 1.0), _SLOWEST) * last
+        factor = np.where(shrinks, last / np.where(shrinks, before - last, 1.0), _SLOWEST)
+        return np.where(last > floor, factor, 1.0) * last
 
     def _missed(self, ritz: Ritz, record: StartRecord, floor: float) -> float:
         """The largest probability that an eigenvalue hides at one of the places looked at."""
@@ -124,12 +128,13 @@ class StoppingRule:
 
 
 def error_bounds(ritz: Ritz) -> np.ndarray:
-    """Error bounds of Ritz values, [m]: r²/gap where the gap is wider than the residual r, else (Σ r²)^½ of a cluster.
+    """Error bounds of Ritz values, [m]: r²/gap where the gap is wider than the residual r, else (Σ r²)^½ in a cluster.
 
     The gap is that to the neighbouring Ritz values less their own residuals (Parlett, The Symmetric Eigenvalue Problem,
     1998, section 11.7).  A residual says that there is *an* eigenvalue within it; where the intervals θ ± r of several
     Ritz values overlap, it may be the same one.  As many eigenvalues as there are Ritz values in such a cluster lie
-    within ‖R‖ of them, one for each, R the residual vectors side by side (theorem 11.5.1); ‖R‖ <= (Σ r²)^½.
+    within ‖R‖ of them, one for each, R the residual vectors side by side (theorem 11.5.1); ‖R‖ <= (Σ r²)^½.  The sum
+    for a value is over those of its cluster whose residuals are no larger: they are a block by themselves.
     """
     values, residuals = ritz.values, ritz.residuals
     if len(values) == 1:
@@ -139,6 +144,11 @@ def error_bounds(ritz: Ritz) -> np.ndarray:
     reach = np.maximum.accumulate(values + residuals)
     nearest = np.minimum.accumulate((values - residuals)[::-1])[::-1]
     cluster = np.insert(np.cumsum(nearest[1:] > reach[:-1]), 0, 0)
-    together = np.sqrt(np.bincount(cluster, residuals**2))[cluster]
+    order = np.lexsort((residuals, cluster))
+    sums = np.cumsum(residuals[order] ** 2)
+    firsts = np.searchsorted(cluster[order], np.arange(cluster[-1] + 1))
+    before = np.concatenate([[0.0], sums])[firsts][cluster[order]]
+    together = np.empty_like(residuals)
+    together[order] = np.maximum(np.sqrt(np.maximum(sums - before, 0.0)), residuals[order])
     usable = gaps > residuals
     return np.where(usable, residuals**2 / np.where(usable, gaps, 1.0), together)

@@ -1,8 +1,8 @@
-"""Which eigenvalues are asked for: k at an end of the spectrum, or at both ends."""
+"""Which eigenvalues are asked for: k at an end of the spectrum, or at both ends; and which ratios of them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -126,3 +126,32 @@ class Wanted:
             if np.isfinite(limit):
                 values = np.sort(side * ascending)
                 yield side, limit, values[values >= limit]
+
+
+def read_ratio(text: str) -> tuple[int, int]:
+    """(i, j) of a text such as ``1/5``.
+
+    Raises:
+        FedscapeError: it has another form.
+    """
+    parts = text.split("/")
+    if len(parts) != 2 or not all(part.strip().isdecimal() for part in parts):
+        raise FedscapeError(f"'{text}' is no ratio of eigenvalues: give one such as 1/5")
+    return int(parts[0]), int(parts[1])
+
+
+def check_ratios(ratios: Sequence[tuple[int, int]], which: str, k: int) -> None:
+    """Refuse ratios λ_i/λ_j of eigenvalues that are not among the k at that end of the spectrum.
+
+    Raises:
+        FedscapeError: there is such a ratio.
+    """
+    for i, j in ratios:
+        if min(i, j) < 1:
+            raise FedscapeError(f"the ratio {i}/{j} is none of eigenvalues: they are counted from 1")
+        if which not in ("largest", "both"):
+            raise FedscapeError(f"the ratio {i}/{j} is one of the largest eigenvalues: measure those (--which largest)")
+        if max(i, j) > k:
+            raise FedscapeError(
+                f"the ratio {i}/{j} needs {max(i, j)} eigenvalues, and there are {k}: give --top {max(i, j)}"
+            )

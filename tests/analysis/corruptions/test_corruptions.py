@@ -379,6 +379,7 @@ class TestCommand:
         assert "--out" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_real_images_are_corrupted(real_data, tmp_path):
     """CIFAR-10's test images under all fourteen corruptions, by a model of its shape."""
     from landscape import build_model

@@ -1,12 +1,14 @@
 """Client by client: against landscapes of one client's data, at the global and at the local models."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
 
 from analysis import Hessian, largest_eigenpairs
+from analysis.hessian.client_results import ClientCurves
 from analysis.hessian.clients import client_curves, client_eigenvalues, consistency, rounds_of
 from landscape import Checkpoint, FedscapeError, Landscape
 from tests.landscape.checkpoints.checkpoints import CLIENTS, checkpoint, partition
@@ -54,6 +56,34 @@ def test_of_local_models_are_taken_at_each_clients_own_model_on_its_own_data(run
         assert found.accuracies[i] == alone.accuracy(w)
         assert found.losses[i] < alone.value(), "local work fits a client's own data better"
     assert found.consistency == pytest.approx(run.metrics[-1]["drift"], rel=1e-5)
+
+
+def test_in_float32_bounds_hold_for_the_float64_hessian_and_the_noise_is_told(run):
+    """Without the product in float64 they would not: the bounds know nothing of the products' rounding."""
+    found = client_eigenvalues(run.checkpoint, [1, 4], top=2, tolerance=1e-5, device="cpu", dtype="float32")
+    true = client_eigenvalues(run.checkpoint, [1, 4], top=2, tolerance=1e-10, **CPU)
+    assert (np.abs(found.values - true.values) <= found.bounds).all()
+    assert (found.noise > 0).all()
+    assert (true.noise == 0).all()
+    plain = client_eigenvalues(
+        run.checkpoint, [1, 4], top=2, tolerance=1e-5, refine=False, device="cpu", dtype="float32"
+    )
+    assert found.hvps == plain.hvps + 2 * (2 + 1)  # of each client two in float64, and one in float32 for the noise
+    lost = replace(found, noise=np.array([0.0, 1.0 + found.largest[1]]), converged=np.array([[True] * 2, [False] * 2]))
+    (_, _, one, *_), (_, _, other, *_), (_, _, mean, *_), _ = lost.summary().rows
+    assert one == f"{found.bounds[0, 0]:.1e}"
+    assert ", NOT CONVERGED, below the noise of float32 products (" in other
+    assert mean == f"{found.bounds[:, 0].mean():.1e}, 1 NOT CONVERGED"
+
+
+def test_mean_and_deviation_have_bounds_that_hold_whatever_the_errors_are(all_clients):
+    rng = np.random.default_rng(0)
+    bounds = rng.random((6, 2)) * 0.01 * all_clients.mean
+    doubtful = replace(all_clients, bounds=bounds)
+    for _ in range(200):
+        off = replace(all_clients, values=all_clients.values + rng.choice([-1, 1], (6, 2)) * bounds)
+        assert abs(off.mean - all_clients.mean) <= doubtful.mean_error * (1 + 1e-12)
+        assert abs(off.deviation - all_clients.deviation) <= doubtful.deviation_error
 
 
 def test_mean_and_deviation_are_over_clients_each_as_one(all_clients):
@@ -133,6 +163,15 @@ def test_plots_show_every_client(run, all_clients, tmp_path):
     np.testing.assert_allclose(mean.get_ydata(), curves.table().mean(axis=1))
     assert [text.get_text() for text in figure.legends[0].get_texts()] == ["fedavg: mean over 6 clients"]
     assert all((tmp_path / name).stat().st_size > 1000 for name in ("clients.png", "curves.svg"))
+
+
+def test_plots_tell_what_has_not_converged(all_clients):
+    wrong = replace(all_clients, converged=np.arange(6)[:, None] != np.array([[4, 6]]))
+    figure = wrong.plot()
+    (crosses,) = (line for line in figure.axes[0].lines if line.get_marker() == "x")
+    assert list(crosses.get_ydata()) == [wrong.largest[4]]
+    assert "crosses: NOT CONVERGED" in figure.get_supxlabel()
+    assert "1 of 12 values have NOT CONVERGED" in ClientCurves((all_clients, wrong)).plot().get_supxlabel()
 
 
 def test_consistency_is_the_mean_squared_distance():

@@ -14,8 +14,10 @@ import analysis.hessian.__main__
 import landscape.autograd.products
 from analysis import HessianReport
 from analysis.hessian.__main__ import main
+from analysis.hessian.layers import layer_eigenvalues
 from landscape import Landscape
 from landscape.terminal.command import run
+from tests.processes import as_rank, free_port, start_process
 
 
 def test_json_has_the_promised_keys_and_reads_back(checkpoint, tmp_path, capsys):
@@ -60,6 +62,7 @@ def test_several_checkpoints_make_one_table(checkpoint, tmp_path, capsys):
         assert float(row["trace"]) == n["trace"]["value"]
     with np.load(tmp_path / "hessian.npz") as arrays:
         assert arrays["1_eigenvalues"].tolist() == numbers[1]["eigenvalues"]
+        assert arrays["1_error_bounds"].tolist() == numbers[1]["error_bounds"]
         assert arrays["0_density_grid"].tolist() == numbers[0]["density"]["grid"]
     assert "λ6569" in capsys.readouterr().out
 
@@ -133,17 +136,30 @@ def test_pyhessian_answers_the_same_question(checkpoint, tmp_path, capsys):
     assert "power iteration" in capsys.readouterr().out
 
 
-def test_under_torchrun_the_ranks_share_the_work_and_one_of_them_speaks(checkpoint, tmp_path):
+def by_torchrun(line):
+    """What three ranks print."""
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "3", "-m", "analysis.hessian"]
+    return subprocess.run([*launcher, *line], capture_output=True, text=True, check=True).stdout
+
+
+def with_its_variables(line):
+    port = free_port()
+    started = [start_process(as_rank, rank, 3, port, main, line) for rank in range(3)]
+    printed = [rank.lines.read() for rank in started]
+    assert [rank.wait() for rank in started] == [0, 0, 0]
+    assert printed[1:] == ["", ""]
+    return printed[0]
+
+
+@pytest.mark.parametrize("launch", [with_its_variables, pytest.param(by_torchrun, marks=pytest.mark.slow)])
+def test_under_torchrun_the_ranks_share_the_work_and_one_of_them_speaks(checkpoint, tmp_path, launch):
     options = ["--top", "2", "--dtype", "float64", "--quiet", "--no-trace", "--json"]
     assert run(lambda: main([str(checkpoint), *options, str(tmp_path / "one")])) == 0
-    launcher = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "3", "-m", "analysis.hessian"]
-    shared = subprocess.run(
-        [*launcher, str(checkpoint), *options, str(tmp_path / "three")], capture_output=True, text=True, check=True
-    )
+    printed = launch([str(checkpoint), *options, str(tmp_path / "three")])
     one, three = (json.loads((tmp_path / name).read_text()) for name in ("one", "three"))
     assert three["eigenvalues"] == pytest.approx(one["eigenvalues"], rel=1e-10)
     assert three["loss"] == pytest.approx(one["loss"], rel=1e-12)
-    assert shared.stdout.count("Hessian-vector products") == 1
+    assert printed.count("Hessian-vector products") == 1
 
 
 def test_trace_can_be_asked_for_by_name(checkpoint, capsys):
@@ -209,19 +225,21 @@ def test_graphs_are_kept_within_the_memory_given(checkpoint, given, kept, monkey
     monkeypatch.setattr(kind, "__init__", lambda self, *a: (products.append(self), begin(self, *a))[1])
     line = [str(checkpoint), "--samples", "40", "--top", "1", "--quiet", "--verify", "--no-refine", *given]
     assert run(lambda: main(line)) == 0
-    assert len(products) == 2
-    assert [p.graphs_kept > 0 for p in products] == [kept, kept]
+    assert len(products) > 2  # of the check, of the eigenvalue, of the sampling error
+    assert [p.graphs_kept > 0 for p in products] == [kept] * len(products)
 
 
 def test_threads_are_as_many_as_asked_for(checkpoint, monkeypatch):
     seen = []
     evaluate = Landscape.evaluate
-    monkeypatch.setattr(Landscape, "evaluate", lambda *a: (seen.append(torch.get_num_threads()), evaluate(*a))[1])
+    monkeypatch.setattr(
+        Landscape, "evaluate", lambda *a, **o: (seen.append(torch.get_num_threads()), evaluate(*a, **o))[1]
+    )
     before = torch.get_num_threads()
     line = [str(checkpoint), "--samples", "20", "--top", "1", "--quiet", "--no-trace"]
     assert run(lambda: main([*line, "--threads", str(before + 1)])) == 0
     assert run(lambda: main([*line])) == 0
-    assert seen == [before + 1, before]
+    assert seen == 2 * [before + 1] + 2 * [before]  # the loss, and its sampling error
 
 
 @pytest.mark.parametrize(("word", "streams"), [("yes", True), ("no", False), ("auto", None)])
@@ -237,6 +255,23 @@ def test_streaming_is_asked_for_by_name(checkpoint, word, streams, monkeypatch):
     assert set(seen) == {streams}
 
 
+def test_samples_auto_ends_with_a_subset_that_the_tables_share(checkpoint, tmp_path, capsys):
+    file = tmp_path / "h.json"
+    line = [str(checkpoint), "--samples", "auto", "--sampling-tolerance", "9", "--top", "1", "--no-trace", "--layers"]
+    assert run(lambda: main([*line, "--json", str(file), "--quiet"])) == 0
+    numbers, printed = json.loads(file.read_text()), capsys.readouterr().out
+    sampling = numbers["sampling"]
+    assert (numbers["samples"], sampling["population"], sampling["tolerance"]) == (512, 1442, 9.0)
+    low, high = sampling["low"][0], sampling["high"][0]
+    assert low < numbers["eigenvalues"][0] < high
+    assert f"; of all 1,442 samples {low:.4g} to {high:.4g} (95 %)" in printed
+    assert f"512 train samples of 1,442, ± {sampling['loss_stderr']:.2g} (standard error)" in printed
+    assert f"({sampling['products']} for the sampling error)" in printed.replace("1 of them in float64, ", "")
+    around = Landscape.from_checkpoint(checkpoint, samples=512, device="cpu")
+    assert numbers["loss"] == pytest.approx(around.value(), rel=1e-6)
+    np.testing.assert_allclose(numbers["layers"]["values"], layer_eigenvalues(around).values.tolist(), rtol=1e-5)
+
+
 def test_progress_goes_to_stderr_and_says_how_far(checkpoint, capsys):
     main([str(checkpoint), "--samples", "50", "--top", "1"])
     captured = capsys.readouterr()
@@ -249,6 +284,9 @@ def test_progress_goes_to_stderr_and_says_how_far(checkpoint, capsys):
     [
         (["no/such.pt"], "there is no file no/such.pt"),
         (["{ckpt}", "--samples", "5000"], "5000 samples are asked for: give a number from 1 to 1442"),
+        (["{ckpt}", "--samples", "auto", "--state", "s.pt"], "give --samples N, not auto"),
+        (["{ckpt}", "--samples", "auto", "--sampling-tolerance", "0"], "it must be above 0"),
+        (["{ckpt}", "--samples", "auto", "--backend", "pyhessian"], "give --samples N, not auto"),
         (["{ckpt}", "--split", "validation"], "invalid choice 'validation'"),
         (["{ckpt}", "--clients", "9"], "there is no client"),
         (["{ckpt}", "--top", "0"], "0 eigenvalues are asked for"),
@@ -283,6 +321,9 @@ def test_progress_goes_to_stderr_and_says_how_far(checkpoint, capsys):
         (["{ckpt}", "--weight-decay", "-0.1"], "the weight decay is -0.1: it must be 0 or more"),
         (["{ckpt}", "--weight-decay", "nan"], "the weight decay is nan: it must be 0 or more"),
         (["{ckpt}", "--man", "-0.1"], "MAN's ζ is -0.1: it must be 0 or more"),
+        (["{ckpt}", "--product", "fd", "--ggn"], "leave out --product fd, or take --matrix hessian"),
+        (["{ckpt}", "--product", "fd", "--layers"], "ask for them without --product fd"),
+        (["{ckpt}", "--product", "fd", "--compare-pyhessian"], "PyHessian measures the largest eigenvalues"),
         (["{ckpt}", "--man", "0.1", "--ggn"], "take the Hessian, or leave out --man"),
         (["{ckpt}", "--man", "0.1", "--compare-pyhessian"], "PyHessian measures the largest eigenvalues"),
         (["{ckpt}", "--block", "1", "--backend", "pyhessian"], "PyHessian measures the largest eigenvalues"),

@@ -183,6 +183,19 @@ def test_block_eigenvalues_are_those_of_the_dense_hessians_diagonal_blocks():
     assert numbers["values"][0] == found.values[0].tolist()
 
 
+def test_in_float32_bounds_of_blocks_hold_for_the_float64_hessian():
+    precise = small_landscape()
+    rough = precise.to("float32")
+    found = layer_eigenvalues(rough, top=2, tolerance=1e-5)
+    dense = dense_hessian(rough.to("float64"))
+    for i, part in enumerate(rough.space.layers().values()):
+        true = np.linalg.eigvalsh(dense[part, part])[::-1][:2]
+        assert (np.abs(found.values[i] - true) <= found.bounds[i]).all()
+    assert (found.noise > 0).all()
+    assert (layer_eigenvalues(precise).noise == 0).all()
+    assert found.hvps == layer_eigenvalues(rough, top=2, tolerance=1e-5, refine=False).hvps + 3 * len(found.layers)
+
+
 def test_a_chosen_layer_at_another_point_and_layers_with_fewer_coordinates_than_asked_for():
     landscape = small_landscape()
     there = landscape.weights * 1.2

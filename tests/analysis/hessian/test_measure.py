@@ -155,3 +155,23 @@ class TestOptions:
     def test_what_makes_no_sense_is_refused(self, options, sentence):
         with pytest.raises(FedscapeError, match=sentence):
             measure_hessian(small_landscape(), 1, **options)
+
+    def test_small_work_has_one_thread_and_a_number_that_is_given_goes_first(self, monkeypatch):
+        def noting(*_, **__):
+            seen.append(torch.get_num_threads())
+            raise KeyError("enough is known")
+
+        for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS"):
+            monkeypatch.delenv(name, raising=False)
+        monkeypatch.setattr("analysis.hessian.measure.extreme_eigenpairs", noting)
+        seen, before = [], torch.get_num_threads()
+        torch.set_num_threads(3)
+        try:
+            for limit, threads in ((1e8, None), (1e8, 2), (1, None)):
+                monkeypatch.setattr("landscape.compute.cost.THREADED_FLOPS", limit)
+                with pytest.raises(KeyError, match="enough is known"):
+                    measure_hessian(small_landscape(), 1, trace=False, threads=threads)
+                assert torch.get_num_threads() == 3
+        finally:
+            torch.set_num_threads(before)
+        assert seen == [1, 2, 3]

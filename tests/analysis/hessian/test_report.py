@@ -8,8 +8,9 @@ import torch
 from scipy.integrate import trapezoid
 
 from analysis import Dense, HessianReport, estimate_density, measure_hessian
+from analysis.hessian.comparison import comparison_table
 from analysis.hessian.plots.spectrum import plot_spectra
-from analysis.hessian.report import comparison_table, read_ratio
+from analysis.hessian.spectrum.wanted import read_ratio
 from landscape import FedscapeError
 from tests.analysis.hessian.spectrum.spectra import small_landscape
 
@@ -99,7 +100,7 @@ class TestPictures:
             assert trapezoid(y, x) == pytest.approx(1, abs=1e-4)
         caption = plot_spectra(reports).get_supxlabel()
         assert f"σ {width:.2g}, 1 % of the widest range" in caption
-        assert "(quadrature's not included)" in caption
+        assert "over the probes and the quadrature" in caption
 
     def test_ranges_that_differ_tenfold_are_drawn_on_a_logarithmic_axis_unless_told(self, report):
         reports = [with_zeros(report, largest) for largest in (1.0, 12.0)]

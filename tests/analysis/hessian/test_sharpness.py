@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 from scipy.optimize import brentq
+from scipy.special import stdtrit
 from torch import nn
 
 from analysis.hessian.sharpness import (
@@ -242,6 +243,7 @@ def test_gradient_noise_is_that_of_the_enumerated_gradients(b):
     assert 0 < found.stderr < 0.15 * exact
     assert abs(found.trace - exact) < 4 * found.stderr
     assert found.per_sample == pytest.approx(found.trace * exact**-1 * spread, rel=1e-10)
+    assert found.per_sample_stderr / found.per_sample == pytest.approx(found.stderr / found.trace, rel=1e-10)
 
 
 def test_the_formula_of_gradient_noise_is_the_mean_over_all_mini_batches():
@@ -256,7 +258,26 @@ def test_the_formula_of_gradient_noise_is_the_mean_over_all_mini_batches():
 def test_a_batch_of_all_samples_has_no_noise():
     found = gradient_noise(small_landscape(), 60, draws=2)
     assert found.trace < 1e-28
-    assert found.per_sample is None
+    assert found.per_sample is found.per_sample_stderr is None
+
+
+@pytest.mark.slow
+def test_standard_errors_cover_in_90_to_99_of_400_seeds():
+    """By Student's t, with as many draws as the command takes; squares are skewed: noise's cover in 93 %."""
+    round_, net = bowl(np.linspace(0.1, 4, D))[0], small_landscape()
+    gradients = sample_gradients(net)
+    spread = ((gradients - gradients.mean(0)) ** 2).sum(1).mean()
+    exact = {"average": 0.25 * np.linspace(0.1, 4, D).sum() / (2 * D), "noise": spread * (60 - 20) / (20 * 59)}
+    held: dict[str, list[bool]] = {"average": [], "noise": []}
+    for seed in range(400):
+        rise, noise = average_sharpness(round_, 0.5, seed=seed), gradient_noise(net, 20, seed=seed)
+        for name, value, stderr, draws in (
+            ("average", rise.value, rise.stderr, rise.draws),
+            ("noise", noise.trace, noise.stderr, noise.draws),
+        ):
+            held[name].append(abs(value - exact[name]) <= stdtrit(draws - 1, 0.975) * stderr)
+    for name, of in held.items():
+        assert 0.90 <= np.mean(of) <= 0.99, name
 
 
 def test_float32_costs_only_rounding_and_micro_batches_only_rounding():

@@ -67,6 +67,18 @@ def test_sharpness_is_that_of_the_api(runs, tmp_path):
     assert {"adaptive", "average direction", "gradient_noise"} <= found["sharpness"].keys()
 
 
+def test_the_sharpness_table_says_of_what_each_number_is_and_over_what_its_error(runs, tmp_path):
+    (table,) = measure_supplements(Supplements(sharpness=0.05), runs[0] / "ckpt.pt", Source(samples=60))
+    around = Landscape.from_checkpoint(runs[0] / "ckpt.pt", samples=60, device="cpu")
+    assert table.title == f"sharpness at ρ = 0.05 (loss {around.value():.6g}, mean over 60 samples)"
+    how = {row[0]: row[2:] for row in table.table.rows}
+    assert how["rise of the loss, SAM"] == (None, "one gradient step, from below")
+    assert how["rise of the loss, m = 60"][1] == "one gradient step, from below, for each of 1 batches"
+    assert how["rise of the loss, average direction"][1] == "over 20 pairs of random directions"
+    assert how["variance of the gradient of 60 samples"][1] == "over 50 random batches"
+    assert all(error is not None for name, (error, _) in how.items() if "average" in name or "variance" in name)
+
+
 def test_layers_and_clients_are_drawn_of_all_checkpoints(runs, tmp_path, capsys):
     lines = [str(run / "ckpt.pt") for run in runs]
     numbers_of([*lines, "--layers", "--per-client", "--clients", "1", "2", "--out", str(tmp_path)], tmp_path)

@@ -70,6 +70,13 @@ def bump(seed: int, n: int = 51) -> np.ndarray:
     return bowl(seed, n) * (1 + random.uniform(0.05, 0.5) * np.exp(-(u**2 + v**2) / (2 * width**2)))
 
 
+def votes(seed: int, n: int = 31) -> np.ndarray:
+    """An accuracy in percent: 60 samples, each right on one side of a line of its own."""
+    random, (x, y) = np.random.default_rng(6000 + seed), grid(n, n)
+    right = [a * x + b * y + c > 0 for a, b, c in random.normal(size=(60, 3))]
+    return 100 * np.mean(right, axis=0)
+
+
 FAMILIES: dict[str, Callable[[int], np.ndarray]] = {f.__name__: f for f in (hills, step, kink, saddle, plateau, bump)}
 
 

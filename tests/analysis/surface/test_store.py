@@ -1,8 +1,6 @@
 """The surface's file: loss-landscape reads it, a kill spoils nothing, and nothing is mixed up."""
 
 import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import h5py
@@ -15,7 +13,7 @@ from analysis.surface.provenance import Provenance, client_ranges
 from analysis.surface.store import SurfaceStore
 from landscape import Checkpoint, FedscapeError, Landscape, build_model, load_dataset, make_partition
 from landscape.evaluation import Evaluator
-from tests.conftest import REPOSITORY
+from tests.processes import python, run_process
 
 
 def save_checkpoint(path: Path, seed: int = 0) -> Path:
@@ -235,9 +233,8 @@ measure_surface(checkpoint, points=int(points), store=path)
 )
 def test_killed_measurement_goes_on_bit_for_bit(tmp_path, checkpoint, evaluations, name, count, points):
     path = tmp_path / "s.h5"
-    command = [sys.executable, "-c", DEADLY, checkpoint, path, name, str(count), str(points)]
-    killed = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True)
-    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    status, printed = run_process(python, DEADLY, checkpoint, path, name, count, points)
+    assert status == -signal.SIGKILL, printed
     done = int(Surface.load(path).measured.sum())
     assert 40 < done < 137
     threads = torch.get_num_threads()

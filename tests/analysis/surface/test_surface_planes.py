@@ -2,8 +2,6 @@
 
 import importlib.util
 import json
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,7 +17,8 @@ from landscape import Checkpoint, FedscapeError, Landscape
 from landscape.activations import MAN
 from landscape.storage.lock import sole_writer
 from landscape.terminal.command import run
-from tests.analysis.surface.test_store import REPOSITORY, assert_same, evaluations, save_checkpoint, stop_after
+from tests.analysis.surface.test_store import assert_same, evaluations, save_checkpoint, stop_after
+from tests.processes import python, start_process
 
 __all__ = ["evaluations"]
 
@@ -281,17 +280,14 @@ def test_a_store_of_other_models_is_refused(three, tmp_path):
 def test_two_processes_on_one_store_refuse_each_other(three, tmp_path):
     path = tmp_path / "s.h5"
     holder = (
-        "import sys, pathlib; from landscape.storage.lock import sole_writer\n"
-        "with sole_writer(pathlib.Path(sys.argv[1])): print('held', flush=True); sys.stdin.read()"
+        "import sys, pathlib, signal; from landscape.storage.lock import sole_writer\n"
+        "with sole_writer(pathlib.Path(sys.argv[1])): print('held', flush=True); signal.pause()"
     )
-    process = subprocess.Popen(
-        [sys.executable, "-c", holder, path], cwd=REPOSITORY, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    )
-    assert process.stdout.readline() == "held\n"
+    holding = start_process(python, holder, path)
+    assert holding.lines.readline() == "held\n"
     with pytest.raises(FedscapeError, match=r"another process is writing .*s\.h5: wait until it has ended"):
         measure_surface(three[0], **CHEAP, store=path)
-    process.kill()  # -9: the claim ends with the process
-    process.communicate()
+    holding.kill()  # -9: the claim ends with the process
     surface = measure_surface(three[0], **CHEAP, store=path)
     assert surface.computed.all()
     assert sorted(file.name for file in tmp_path.iterdir()) == ["s.h5"]

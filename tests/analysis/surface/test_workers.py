@@ -13,17 +13,17 @@ import numpy as np
 import pytest
 import torch
 import torch.distributed as dist
-import torch.multiprocessing as mp
 from torch import nn
 
 import analysis.surface.workers
-from analysis.surface import Surface, measure_surface
+from analysis.surface import Surface, measure_surface, points
 from analysis.surface.planes import random_plane
 from analysis.surface.points import Points
 from analysis.surface.workers import Workers, workers_for
 from landscape import FedscapeError, Landscape
 from tests.analysis.surface.test_store import assert_same, save_checkpoint
 from tests.conftest import REPOSITORY
+from tests.processes import python, run_process, run_ranks, start_process
 
 CPU = torch.device("cpu")
 PLACES = [(0.25 * k, -1.0 * k) for k in range(23)]
@@ -130,12 +130,10 @@ def alive(process: int) -> bool:
 
 @EITHER_WAY
 def test_no_process_outlives_a_parent_that_was_killed(before):
-    with subprocess.Popen(
-        [sys.executable, "-c", before + ORPHANS], cwd=REPOSITORY, stdout=subprocess.PIPE, text=True
-    ) as parent:
-        children = [int(parent.stdout.readline()) for _ in range(2)]
-        assert all(alive(child) for child in children)
-        parent.kill()
+    parent = start_process(python, before + ORPHANS)
+    children = [int(parent.lines.readline()) for _ in range(2)]
+    assert all(alive(child) for child in children)
+    parent.kill()
     end = time.monotonic() + LONG
     while any(alive(child) for child in children) and time.monotonic() < end:
         time.sleep(0.05)
@@ -147,16 +145,13 @@ def test_an_interrupt_from_the_terminal_is_told_once(before):
     """It goes to all processes: those that measure leave it to their parent."""
     script = ORPHANS.replace("with ", "try:\n  with ").replace("    list(", "      list(")
     # What a shell starts in the background may have been told to ignore interrupts.
-    script = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); import sys; " + before + script
-    script += "except KeyboardInterrupt:\n  print('interrupted', file=sys.stderr)\n"
-    command = [sys.executable, "-c", script]
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    with subprocess.Popen(command, cwd=REPOSITORY, start_new_session=True, **pipes) as parent:
-        for _ in range(2):
-            parent.stdout.readline()
-        os.killpg(parent.pid, signal.SIGINT)
-        assert parent.stderr.read() == "interrupted\n"
-    assert parent.returncode == 0
+    own = "import os, signal; os.setsid(); signal.signal(signal.SIGINT, signal.default_int_handler); "
+    parent = start_process(python, own + before + script + "except KeyboardInterrupt:\n  print('interrupted')\n")
+    for _ in range(2):
+        parent.lines.readline()
+    os.killpg(parent.process.pid, signal.SIGINT)
+    assert parent.lines.read() == "interrupted\n"
+    assert parent.wait() == 0
 
 
 def test_number_of_processes(monkeypatch):
@@ -185,8 +180,9 @@ def die(x: float, y: float) -> float:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
+@pytest.mark.slow
 def test_where_no_process_can_be_forked_they_are_spawned(spawned, monkeypatch):
-    monkeypatch.delattr(os, "fork")  # spawning does without on Windows, and needs no more than a C call elsewhere
+    monkeypatch.delattr(os, "fork")
     values = found(Told(total), 2)
     assert {k: row["value"] for k, row in values.items()} == {k: total(x, y) for k, (x, y) in enumerate(PLACES)}
     assert os.getpid() not in {row["process"] for row in values.values()}
@@ -196,6 +192,7 @@ def test_where_no_process_can_be_forked_they_are_spawned(spawned, monkeypatch):
         found(Told(lambda x, y: x), 2)
 
 
+@pytest.mark.slow
 def test_a_script_that_cannot_be_spawned_from_is_told_so(tmp_path):
     """Spawned processes run the script too, up to what only the first one may do."""
     (tmp_path / "script.py").write_text(f"{SPAWNED}\n{ORPHANS}")
@@ -209,7 +206,8 @@ def test_a_script_that_cannot_be_spawned_from_is_told_so(tmp_path):
 @pytest.mark.parametrize(
     "options", [{"points": 21}, pytest.param({"points": 5, "exact": True, "test": True}, marks=pytest.mark.slow)]
 )
-def test_surface_is_the_same_where_processes_are_spawned(tmp_path, spawned, options):
+def test_surface_is_the_same_where_processes_are_spawned(tmp_path, spawned, options, monkeypatch):
+    monkeypatch.delattr(os, "fork")  # spawning does without on Windows, and needs no more than a C call elsewhere
     checkpoint = save_checkpoint(tmp_path / "ckpt.pt")
     one, two = (measure_surface(checkpoint, workers=n, samples=200, **options) for n in (None, 2))
     assert_same(one, two)
@@ -263,9 +261,8 @@ measure_surface(checkpoint, points=11, samples=200, store=path, workers=2, exact
 
 def test_measurement_killed_with_its_processes_goes_on(tmp_path):
     checkpoint, path = save_checkpoint(tmp_path / "ckpt.pt"), tmp_path / "s.h5"
-    command = [sys.executable, "-c", KILLED, checkpoint, path]
-    killed = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True)
-    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    status, printed = run_process(python, KILLED, checkpoint, path)
+    assert status == -signal.SIGKILL, printed
     done = int(Surface.load(path).measured.sum())
     assert 20 < done < 121
     options = {"points": 11, "samples": 200, "exact": True}
@@ -299,7 +296,7 @@ def rank(number: int, world: int, folder: str) -> None:
 
 def test_ranks_take_turns_at_the_points(tmp_path):
     checkpoint = save_checkpoint(tmp_path / "ckpt.pt")
-    mp.spawn(rank, (2, str(tmp_path)), nprocs=2)
+    run_ranks(rank, 2, str(tmp_path), seconds=LONG)
     alone = measure_surface(checkpoint, points=11, samples=200, batch_size=64)
     for number in range(2):
         own = torch.load(tmp_path / f"{number}.pt", weights_only=True)
@@ -308,7 +305,7 @@ def test_ranks_take_turns_at_the_points(tmp_path):
     np.testing.assert_array_equal(Surface.load(tmp_path / "s.h5").loss, alone.loss)
 
 
-def test_largest_eigenvalue_at_each_point_is_that_of_the_dense_hessian(tmp_path):
+def test_largest_eigenvalue_at_each_point_is_that_of_the_dense_hessian(tmp_path, monkeypatch):
     torch.manual_seed(0)
     net = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 2)).double()
     x, y = torch.randn(12, 3, dtype=torch.float64), torch.arange(12) % 2
@@ -327,5 +324,11 @@ def test_largest_eigenvalue_at_each_point_is_that_of_the_dense_hessian(tmp_path)
         dense = torch.autograd.functional.hessian(loss, w)
         assert surface.lambda_max[j, i] == pytest.approx(torch.linalg.eigvalsh(dense)[-1].item(), rel=1e-2)
     np.testing.assert_array_equal(Surface.load(tmp_path / "s.h5").lambda_max, surface.lambda_max)
+    assert surface.facts()["λ_max at the centre"].endswith(" (± 1% at most)")
+    assert surface.to_dict()["lambda_max_relative_error_bound"] == 0.01
+    assert np.isnan(points._largest_eigenvalue(function, torch.full_like(function.weights, torch.inf)))
+    found = points.largest_eigenpairs(points.Hessian(function), 1, max_products=1)
+    monkeypatch.setattr(points, "largest_eigenpairs", lambda *_, **__: found)
+    assert np.isnan(points._largest_eigenvalue(function, function.weights)), "one product is not enough to know it"
     with pytest.raises(FedscapeError, match=r"differs in lambda max \(True there, False here\)"):
         measure_surface(function, points=3, weight_decay=0.1, store=tmp_path / "s.h5")

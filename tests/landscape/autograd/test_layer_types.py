@@ -4,8 +4,6 @@ The double backward shares PyTorch's mistakes, the differences do not.
 """
 
 import copy
-import subprocess
-import sys
 import warnings
 from collections.abc import Callable
 
@@ -20,6 +18,7 @@ from torch.nn.utils import parametrizations
 from landscape import FedscapeError, Landscape
 from tests.landscape.autograd.test_dense_hessian import close, objective
 from tests.landscape.nets import CLASSES, SAMPLES, Case
+from tests.processes import python, run_process
 
 TOKENS = 6
 
@@ -178,15 +177,15 @@ def by_double_backward(net: Case) -> Tensor:
         return torch.stack([torch.autograd.grad(part, w, retain_graph=True)[0] for part in gradient])
 
 
-def by_differences(net: Case) -> Tensor:
-    """Second differences of the loss's gradients, in plain PyTorch."""
+def by_differences(net: Case, directions: Tensor | None = None) -> Tensor:
+    """Differences of the loss's gradients along directions [k, d], or every axis, in plain PyTorch: products [k, d]."""
     loss = objective(net)
 
     def gradient(w: Tensor) -> Tensor:
         w = w.clone().requires_grad_()
         return torch.autograd.grad(loss(w), w)[0]
 
-    step = 1e-5 * torch.eye(len(net.w), dtype=torch.float64)
+    step = 1e-5 * (torch.eye(len(net.w), dtype=torch.float64) if directions is None else directions)
     return torch.stack([(gradient(net.w + e) - gradient(net.w - e)) / 2e-5 for e in step])
 
 
@@ -200,7 +199,9 @@ def test_hessian_is_the_dense_double_backward_and_the_difference_of_gradients(na
     net = case(*NETS[name])
     found = hessian(net, 4)
     close(found, by_double_backward(net), 1e-11)
-    close(found, by_differences(net), 1e-7)
+    draw = torch.Generator().manual_seed(8)
+    some = torch.randn(8, len(net.w), dtype=torch.float64, generator=draw) / len(net.w) ** 0.5
+    close(some @ found, by_differences(net, some), 1e-7)
 
 
 @pytest.mark.parametrize("name", NETS)
@@ -301,9 +302,9 @@ def test_group_norm_of_what_needs_no_gradient(net):
     code += "".join(
         f"assert ({asked}).isfinite().all()\nprint({name!r}, flush=True)\n" for name, asked in ASKED.items()
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert done.stdout.splitlines() == list(ASKED), done.stderr
-    assert done.returncode == 0
+    status, printed = run_process(python, code)
+    assert printed.splitlines() == list(ASKED)
+    assert status == 0
 
 
 def test_the_old_weight_norm_is_right_or_refused():

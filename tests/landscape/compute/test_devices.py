@@ -116,6 +116,7 @@ def test_all_that_a_landscape_computes_is_in_its_arithmetic(precision, tf32, exp
     Watching.seen = set()
     function = Landscape(net, (torch.randn(5, 3), torch.tensor([0, 1, 0, 1, 1])), device="cpu")
     function._batches.tf32 = tf32  # as on CUDA
+    Watching.seen.clear()  # of the forward pass that tells the cost of a sample
     assert function.precision == ("tf32" if tf32 else "float32")
     function.evaluate()
     function.gradient()

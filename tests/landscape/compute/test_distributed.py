@@ -1,25 +1,23 @@
 """Several processes give what one gives, whatever share of the data each has, with one sum per block of products."""
 
 import os
-import socket
 import subprocess
 import sys
 import textwrap
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from datetime import timedelta
-from pathlib import Path
 
 import pytest
 import torch
 import torch.distributed as dist
-import torch.multiprocessing as mp
 
 from analysis import Fisher, GaussNewton, Hessian, largest_eigenpairs
 from landscape import FedscapeError, Landscape, Samples
 from landscape.compute.devices import resolve_device
 from landscape.compute.distributed import joined, rank_and_world, report_once, start_from_environment, sum_over_ranks
-from landscape.terminal.command import run as run_command
+from landscape.terminal.command import run
+from tests.processes import as_rank, free_port, run_ranks, start_process
 
 OWN = "each rank's own size"
 """As where one rank's memory runs out."""
@@ -105,20 +103,11 @@ def work(rank: int, world: int, folder: str) -> None:
     dist.destroy_process_group()
 
 
-def run(target, world: int, *args) -> None:
-    """Run ``target(rank, world, *args)`` in so many processes; their errors are raised here."""
-    processes = mp.spawn(target, (world, *args), nprocs=world, join=False)
-    ended = any(processes.join(PATIENCE.seconds) for _ in range(world))
-    for process in processes.processes:
-        process.kill()
-    assert ended, "ranks wait for one another"
-
-
 @pytest.fixture(scope="module", params=[1, 2, 3])
 def ranks(request, tmp_path_factory):
     """Each rank's results and counts, for a number of processes."""
     folder = tmp_path_factory.mktemp("ranks")
-    run(work, request.param, str(folder))
+    run_ranks(work, request.param, str(folder), seconds=PATIENCE.seconds)
     return [torch.load(folder / f"{rank}.pt") for rank in range(request.param)]
 
 
@@ -148,7 +137,7 @@ def refuse(rank: int, world: int, folder: str) -> None:
 
 
 def test_all_ranks_refuse_alike_and_none_waits(tmp_path):
-    run(refuse, 3, str(tmp_path))
+    run_ranks(refuse, 3, str(tmp_path), seconds=PATIENCE.seconds)
     said = [torch.load(tmp_path / f"{rank}.pt") for rank in range(3)]
     assert said[0] == said[1] == said[2]
     assert len(said[0]) == 6
@@ -202,22 +191,17 @@ class TestWithoutAGroup:
 @pytest.fixture
 def environment(monkeypatch) -> dict[str, str]:
     """torchrun's variables for a single process, set."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    names = {"RANK": 0, "WORLD_SIZE": 1, "LOCAL_RANK": 0, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+    names = {"RANK": 0, "WORLD_SIZE": 1, "LOCAL_RANK": 0, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": free_port()}
     for name, value in names.items():
         monkeypatch.setenv(name, str(value))
     return {name: str(value) for name, value in names.items()}
 
 
-def from_environment(rank: int, world: int, port: str, folder: str) -> None:
+def from_environment() -> None:
     """A process as torchrun starts it."""
-    names = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": world, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
-    os.environ.update({name: str(value) for name, value in names.items()})
     with joined("cpu") as device:
-        total = sum_over_ranks(torch.tensor(float(rank + 1), device=device))
-        Path(folder, str(rank)).write_text(f"{rank_and_world()} {total.item()}")
+        total = sum_over_ranks(torch.tensor(float(os.environ["RANK"]) + 1, device=device))
+        print(rank_and_world(), total.item())
     assert not dist.is_initialized()
 
 
@@ -239,9 +223,11 @@ class TestTheStart:
             assert dist.is_initialized(), "the inner one did not make it"
         assert not dist.is_initialized()
 
-    def test_two_processes_find_one_another(self, environment, tmp_path):
-        run(from_environment, 2, environment["MASTER_PORT"], str(tmp_path))
-        assert [(tmp_path / str(rank)).read_text() for rank in (0, 1)] == ["(0, 2) 3.0", "(1, 2) 3.0"]
+    def test_two_processes_find_one_another(self):
+        port = free_port()
+        started = [start_process(as_rank, rank, 2, port, from_environment) for rank in (0, 1)]
+        assert [process.lines.read() for process in started] == ["(0, 2) 3.0\n", "(1, 2) 3.0\n"]
+        assert [process.wait() for process in started] == [0, 0]
 
     @pytest.mark.parametrize("name", ["RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT"])
     def test_an_incomplete_environment_is_refused(self, environment, monkeypatch, name):
@@ -347,10 +333,10 @@ class TestFailures:
         def fail():
             raise FedscapeError("no file")
 
-        assert run_command(fail) == 2
+        assert run(fail) == 2
         assert capsys.readouterr().err == "error: no file\n"
         monkeypatch.setenv("WORLD_SIZE", "3")  # started by hand: rank 0's store may be gone
-        assert run_command(fail) == 2
+        assert run(fail) == 2
         assert capsys.readouterr().err == "error: rank 0: no file\n"
 
     @pytest.mark.parametrize(

@@ -4,6 +4,8 @@ import pytest
 import torch
 
 from landscape import FedscapeError, Landscape, Samples, build_model, load_dataset
+from landscape.compute.cost import SampleCost, sample_cost
+from landscape.data.micro_batches import micro_batch_size
 
 N = 23
 
@@ -121,3 +123,36 @@ def test_batches_of_many_shapes_are_kept_as_long_as_they_fit(data):
     assert kept(function, 10**9) == (6, sum(weights[n] for n in (20, 1, 23, 2, 22, 1)))
     assert kept(function, weights[1] + weights[20]) == (2, weights[1] + weights[20])
     assert kept(function, 2 * weights[1] + weights[2]) == (3, 2 * weights[1] + weights[2])
+
+
+@pytest.mark.parametrize(
+    ("saved", "size"),
+    [(640, 8192), (11_008, 8192), (410_624, 256), (1_520_176, 64), (1 << 27, 1), (1 << 30, 1), (0, 8192)],
+)
+def test_a_micro_batch_saves_at_most_128_mib_or_is_one_sample(saved, size):
+    cost = SampleCost(flops=1.0, saved=saved)
+    assert micro_batch_size(torch.device("cpu"), "classification", torch.zeros(9), cost) == size
+    assert size * saved <= 1 << 27 or size == 1
+    assert 2 * size * saved > 1 << 27 or size == 8192
+
+
+def test_without_a_known_cost_the_device_decides():
+    for kind, size in (("cpu", 256), ("cuda", 1024)):
+        assert micro_batch_size(torch.device(kind), "classification", torch.zeros(9), None) == size
+        maps = torch.zeros(2, 64, 128)
+        assert micro_batch_size(torch.device(kind), "segmentation", maps, None) == size // 8
+
+
+def test_the_default_is_that_of_what_the_model_saves(data):
+    function = landscape(data)
+    assert function.micro_batches.cost == sample_cost(model(), data.batch(slice(0, 2), torch.float32)[0])
+    assert landscape(data).batch_size == 8192
+    assert landscape(data, dtype="float64").micro_batches.cost.saved > 1.5 * function.micro_batches.cost.saved
+
+
+def test_the_bound_on_memory_holds_for_a_kept_graph(data):
+    """Twice what a forward pass saves, and twice the parameters, as micro_batch_size says."""
+    function = landscape(data, batch_size=N)
+    _, held = kept(function, 10**9)
+    assert N * function.micro_batches.cost.saved < held
+    assert held < 2 * (N * function.micro_batches.cost.saved + 4 * function.dimension)

@@ -3,16 +3,14 @@
 import errno
 import json
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from landscape import Checkpoint, FedscapeError
 from landscape.storage.files import append_line, atomic_write, make_directory, write_json, write_text
-from tests.conftest import REPOSITORY
 from tests.landscape.checkpoints.checkpoints import checkpoint, partition
+from tests.processes import python, run_process
 
 
 @pytest.fixture
@@ -49,7 +47,7 @@ def test_a_failure_while_writing_leaves_the_earlier_file(monkeypatch, path, func
 
 def test_a_disk_that_fills_up_at_any_point_leaves_the_earlier_file(path):
     """A process that may write no file above a limit gets EFBIG from the kernel, as it would get ENOSPC."""
-    script = """
+    text = """
 import resource, signal, sys
 from landscape import Checkpoint, FedscapeError
 from tests.landscape.checkpoints.checkpoints import checkpoint
@@ -65,9 +63,9 @@ for limit in (0, 1, 100, 4096, 10_000, size // 2, size - 1):
     resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
     assert Checkpoint.verify(sys.argv[1]).round == 7, limit
 """
-    done = subprocess.run([sys.executable, "-c", script, path], cwd=REPOSITORY, capture_output=True, text=True)
-    assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout.splitlines() == [f"cannot write {path}: File too large"] * 7
+    status, printed = run_process(python, text, path)
+    assert status == 0, printed
+    assert printed.splitlines() == [f"cannot write {path}: File too large"] * 7
     assert_untouched(path)
 
 

@@ -7,12 +7,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from torch import nn
 
 import trainers.algorithms
 from landscape import FedscapeError, ParameterSpace, Partition
 from landscape.autograd.flat import FlatModule
-from tests.trainers.federations import SIZES, federation, net, partition, samples
+from tests.trainers.federations import SIZES, dropout_net, federation, net, partition, samples
 from trainers import (
     ALGORITHMS,
     ASAM,
@@ -238,16 +237,7 @@ def test_training_loss_is_that_of_the_unperturbed_points():
 
 
 def test_dropout_draws_depend_on_round_and_client_only():
-    class Net(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.body, self.drop = nn.Linear(6, 3), nn.Dropout(0.5)
-
-        def forward(self, x):
-            return self.drop(self.body(x))
-
-    torch.manual_seed(0)
-    model = FlatModule(Net().double(), torch.device("cpu"), torch.float64)
+    model = FlatModule(dropout_net(), torch.device("cpu"), torch.float64)
     executor = SequentialExecutor(model, samples(), partition(), FedAvg(), LocalWork(1, None, 0.0, "none", 0))
     received, store = State(w=model.buffer.clone()), ClientStore(dict, torch.device("cpu"))
     alone = [next(iter(executor.work([c], received, store, ROUND))).model for c in (2, 5)]

@@ -8,7 +8,7 @@ from landscape import Samples
 from landscape.autograd.flat import FlatModule
 from tests.trainers.algorithms import naive
 from tests.trainers.algorithms.test_contract import ROUND
-from tests.trainers.federations import SIZES, net, partition, samples
+from tests.trainers.federations import SIZES, dropout_net, net, partition, samples
 from trainers import FedAvg, State
 from trainers.algorithms.mimelite import MimeLite
 from trainers.federation.client_store import ClientStore
@@ -38,16 +38,7 @@ def test_a_client_prepares_with_the_gradient_over_all_of_its_data(size, micro_ba
 
 def test_preparing_leaves_the_draws_of_dropout_and_batches_as_they_were():
     def result(algorithm):
-        class Net(nn.Module):
-            def __init__(self):
-                super().__init__()
-                self.body, self.drop = nn.Linear(6, 3), nn.Dropout(0.5)
-
-            def forward(self, x):
-                return self.drop(self.body(x))
-
-        torch.manual_seed(0)
-        model = FlatModule(Net().double(), torch.device("cpu"), torch.float64)
+        model = FlatModule(dropout_net(), torch.device("cpu"), torch.float64)
         executor = SequentialExecutor(model, samples(), partition(), algorithm, LocalWork(2, 4, 0.0, "none", 0))
         received = State(w=model.buffer.clone(), momentum=torch.zeros_like(model.buffer))
         return next(iter(executor.work([5], received, ClientStore(dict, torch.device("cpu")), ROUND)))

@@ -3,8 +3,6 @@
 import errno
 import os
 import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -14,7 +12,7 @@ import torch
 import trainers.federation.client_store
 from landscape import FedscapeError
 from landscape.storage.files import load_torch, save_torch
-from tests.conftest import REPOSITORY
+from tests.processes import python, run_process, start_process
 from trainers import State
 from trainers.federation.client_store import ClientStore
 
@@ -166,19 +164,16 @@ for round in range(done, rounds):
 
 
 def test_killed_at_any_moment_by_the_system(tmp_path):
-    command = [sys.executable, "-c", SCRIPT, str(tmp_path)]
     kills = 0
     for rounds_first in (1, 7, 20):
-        process = subprocess.Popen([*command, "100000"], cwd=REPOSITORY, stdout=subprocess.PIPE)
+        working = start_process(python, SCRIPT, tmp_path, 100_000)
         for _ in range(rounds_first):
-            process.stdout.readline()
+            working.lines.readline()
         time.sleep(0.003 * rounds_first)
-        process.send_signal(signal.SIGKILL)
-        kills += process.wait() == -signal.SIGKILL
-        process.stdout.close()
+        kills += working.kill() == -signal.SIGKILL
     assert kills == 3
     rounds = load_torch(tmp_path / "state.pt")["round"] + 5
-    subprocess.run([*command, str(rounds)], cwd=REPOSITORY, check=True, stdout=subprocess.DEVNULL)
+    assert run_process(python, SCRIPT, tmp_path, rounds)[0] == 0
     whole, resumed = store("host"), store("disk", tmp_path / "clients")
     work(whole, range(rounds))
     resumed.restore(load_torch(tmp_path / "state.pt")["clients"])
@@ -295,7 +290,6 @@ print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024)
 
 def test_states_on_disk_stay_out_of_memory(tmp_path):
     """40 clients' states are 255 MB; benchmarks/client_store.py does 1,000."""
-    done = subprocess.run(
-        [sys.executable, "-c", MEMORY, str(tmp_path)], cwd=REPOSITORY, capture_output=True, text=True, check=True
-    )
-    assert float(done.stdout) < 100
+    status, risen = run_process(python, MEMORY, tmp_path)
+    assert status == 0, risen
+    assert float(risen) < 100

@@ -1,5 +1,7 @@
 """One local step's order: gradient, ascent, correction, clipping, weight decay; and how many steps at which rate."""
 
+from typing import ClassVar
+
 import pytest
 import torch
 from torch import nn
@@ -7,7 +9,7 @@ from torch import nn
 from landscape import FedscapeError, Landscape, ParameterSpace
 from landscape.compute.randomness import torch_generator
 from tests.trainers.federations import SIZES, federation, net, partition, samples
-from trainers import ASAM, SAM, FedAvg, FedProx, FedSAM, Scaffold, Settings
+from trainers import ASAM, SAM, FedAvg, FedProx, FedSAM, Round, Scaffold, Settings, State
 from trainers.federation.batches import batch_indices
 from trainers.federation.local import clipped
 from trainers.parts.parts import Parts
@@ -222,3 +224,33 @@ def test_the_training_loss_is_the_mean_over_all_samples_seen():
 def test_settings_that_make_no_sense_are_refused(bad, sentence):
     with pytest.raises(FedscapeError, match=sentence):
         Settings(**bad)
+
+
+class Noting(nn.Linear):
+    """Notes the samples it is trained on and the number of threads."""
+
+    seen: ClassVar[list[tuple[int, int]]] = []
+
+    def forward(self, x):
+        if self.training:
+            self.seen.append((len(x), torch.get_num_threads()))
+        return super().forward(x)
+
+
+@pytest.mark.parametrize("batch_size", [8, "full"])
+def test_a_clients_steps_have_the_threads_that_suit_its_batches(batch_size, monkeypatch):
+    """One thread below 6 · 3 · 2 · 8 operations, that is for clients with fewer than eight samples."""
+    for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr("landscape.compute.cost.THREADED_FLOPS", 6 * 3 * 2 * 8)
+    before, Noting.seen[:] = torch.get_num_threads(), []
+    torch.set_num_threads(3)
+    try:
+        ours = federation(FedAvg(), module=Noting(6, 3).double(), batch_size=batch_size, per_round=len(SIZES))
+        for _ in ours.executor.work(range(len(SIZES)), State(w=ours.server.w), ours.store, Round(1, 0.1, 1.0)):
+            assert torch.get_num_threads() == 3
+    finally:
+        torch.set_num_threads(before)
+    whole = {(min(n, 8) if batch_size == 8 else n, 1 if n < 8 else 3) for n in SIZES}
+    assert whole <= set(Noting.seen)
+    assert {threads for n, threads in Noting.seen if n >= 8} == {3}

@@ -3,8 +3,6 @@
 import json
 import os
 import signal
-import subprocess
-import sys
 import time
 from dataclasses import dataclass, replace
 
@@ -14,7 +12,9 @@ import torch
 
 import trainers.runs.run
 from landscape import Checkpoint, FedscapeError, Landscape
+from tests.processes import start_process
 from trainers import ALGORITHMS, Centralised, FedAvg, FedSAM, FedSMOO, Settings, train
+from trainers.__main__ import main
 from trainers.runs import read_runs, report
 
 SHORT = {"clients": 6, "per_round": 2, "rounds": 6, "save_every": 2, "device": "cpu", "local_epochs": 1}
@@ -116,10 +116,9 @@ def test_client_states_on_disk_are_those_in_memory_and_a_run_may_move_between_th
 
 
 def command(*words):
-    return [
-        sys.executable, "-m", "trainers", *words, "--clients", "10", "--save-every", "7", "--device", "cpu", "--quiet",
-        "--resume", "--out",
-    ]  # fmt: skip
+    """The command in a process of its own, to be given the run's directory."""
+    line = [*words, "--clients", "10", "--save-every", "7", "--device", "cpu", "--quiet", "--resume", "--out"]
+    return lambda out: start_process(main, [*line, str(out)])
 
 
 PARTS = "--client-store disk --mixup --man 0.1 --swa --swa-start 0.3 --swa-cycle 5 --evaluated-model all-clients-mean"
@@ -128,30 +127,27 @@ PARTS = "--client-store disk --mixup --man 0.1 --swa --swa-start 0.3 --swa-cycle
 @pytest.mark.parametrize(
     ("words", "rounds"),
     [
-        pytest.param(["scaffold", "--local-epochs", "4"], 30, id="plain"),
+        pytest.param(["scaffold", "--local-epochs", "2"], 30, id="plain"),
         pytest.param(["fedsmoo", *PARTS.split()], 30, id="parts", marks=pytest.mark.slow),
     ],
 )
 def test_killed_at_any_moment_a_run_resumes_to_the_same_parameters(words, rounds, tmp_path):
-    environment, line = {**os.environ, "OMP_NUM_THREADS": "1"}, command(*words, "--rounds", str(rounds))
-    subprocess.run([*line, str(tmp_path / "whole")], check=True, capture_output=True, env=environment)
+    trained = command(*words, "--rounds", str(rounds))
+    assert trained(tmp_path / "whole").wait() == 0
     killed, kills = tmp_path / "killed", 0
     for share in (0, 0.2, 0.6):
-        process = subprocess.Popen(
-            [*line, str(killed)], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, env=environment
-        )
-        deadline = time.monotonic() + 600
-        while process.poll() is None and time.monotonic() < deadline:
+        training = trained(killed)
+        while training.process.is_alive():
             metrics = killed / "metrics.jsonl"
             if metrics.exists() and metrics.read_bytes().count(b"\n") > share * rounds:
-                process.send_signal(signal.SIGKILL)
+                training.process.kill()
                 break
             time.sleep(0.002)
-        kills += process.wait() == -signal.SIGKILL
+        kills += training.wait() == -signal.SIGKILL
     assert kills >= 2, "the run must have been killed in its middle for this to prove anything"
     with (killed / "metrics.jsonl").open("a") as file:
         file.write('{"round": 27, "train_lo')  # a line that a kill cut short
-    subprocess.run([*line, str(killed)], check=True, capture_output=True, env=environment)
+    assert trained(killed).wait() == 0
     assert torch.equal(parameters(tmp_path / "whole"), parameters(killed))
     records = [json.loads(line) for line in (killed / "metrics.jsonl").read_text().splitlines()]
     assert [record["round"] for record in records] == list(range(1, rounds + 1))

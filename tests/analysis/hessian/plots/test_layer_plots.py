@@ -1,5 +1,6 @@
 """The picture of the layers: its points, names and axes."""
 
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -101,3 +102,13 @@ def test_a_model_without_activations_and_one_that_is_a_single_layer_are_drawn(ne
     assert len(points(figure.axes[1], 0)) == len(names)
     assert "hollow" not in figure.get_supxlabel()
     assert [text.get_text() for text in figure.axes[2].texts] == ["the model has no non-linearity"]
+
+
+def test_what_has_not_converged_is_crossed_out_and_the_caption_says_so(one):
+    label, blocks, norms = one
+    assert "NOT CONVERGED" not in plot_layers([one]).get_supxlabel()
+    wrong = replace(blocks, converged=np.arange(len(blocks.layers))[:, None] != 2)
+    figure = plot_layers([(label, wrong, norms)])
+    (crosses,) = (line for line in figure.axes[0].lines if line.get_marker() == "x")
+    assert crosses.get_xydata().tolist() == [[2.0, blocks.values[2, 0]]]
+    assert "crosses: NOT CONVERGED" in figure.get_supxlabel()

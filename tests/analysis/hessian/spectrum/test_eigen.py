@@ -52,7 +52,7 @@ def _wanted(exact, which, k):
 
 @pytest.mark.parametrize("name", SPECTRA)
 @pytest.mark.parametrize("which", ["largest", "smallest", "magnitude", "both"])
-@pytest.mark.parametrize("k", [1, 5])
+@pytest.mark.parametrize("k", [pytest.param(1, marks=pytest.mark.slow), 5])
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=["float64", "float32"])
 def test_a_small_basis_changes_no_value(name, which, k, dtype):
     operator, exact = matrix(name, dtype)

@@ -10,8 +10,9 @@ from analysis import Dense, Hessian, measure_hessian
 from analysis.hessian.report import HessianReport
 from analysis.hessian.spectrum.eigen import extreme_eigenpairs
 from analysis.hessian.spectrum.operators import GaussNewton, Shifted, to_scipy
-from analysis.hessian.spectrum.refinement import refined
+from analysis.hessian.spectrum.refinement import cluster_bounds, refined
 from landscape import Landscape
+from landscape.compute.devices import TF32, TF32_EPSILON
 from landscape.datasets import load_dataset
 from landscape.models import MODELS
 
@@ -156,3 +157,67 @@ class TestRefined:
         flat = Landscape(nn.Linear(24, 1, bias=False), (x, torch.zeros(40, 1)), nn.functional.mse_loss, device="cpu")
         text = str(measure_hessian(flat, 5, trace=False))
         assert text.count("below the noise of float32 products") == 2
+
+
+class RoundedHessian(Hessian):
+    """Products of factors with ten-bit mantissas, as TF32 rounds them: a relative error of 1e-3 of the whole matrix."""
+
+    def matmat(self, vectors):
+        mantissas, exponents = torch.frexp(vectors)
+        return super().matmat(torch.ldexp((mantissas / TF32_EPSILON).round() * TF32_EPSILON, exponents))
+
+
+class TestTF32:
+    """What TF32 rounds away, a float64 product restores."""
+
+    @pytest.fixture
+    def here(self):
+        torch.manual_seed(5)
+        return trained(small("mlp"))
+
+    def test_bounds_hold_though_the_products_are_rounded(self, here):
+        operator = RoundedHessian(here)
+        before = extreme_eigenpairs(operator, 4, tolerance=1e-2)
+        after = refined(operator, before, tolerance=1e-2)
+        true = true_values(Hessian(here.to("float64")), 4)
+        assert (np.abs(before.values - true) > before.bounds).any()  # else this shows nothing
+        assert (np.abs(after.values - true) <= after.bounds).all()
+        assert after.converged.all()
+        assert after.refinement.noise > 1e-5 * true[0]
+
+    def test_a_landscape_in_tf32_is_refined_and_its_bounds_are_not_widened_after_that(self, here, monkeypatch):
+        monkeypatch.setattr(
+            Landscape, "precision", property(lambda self: TF32 if self.dtype.itemsize == 4 else "float64")
+        )
+        fine, wide = (measure_hessian(here, 2, trace=False, refine=refine).eigen for refine in (True, False))
+        assert fine.refinement is not None
+        assert (wide.bounds >= TF32_EPSILON * wide.values[0]).all()
+        assert (fine.bounds < 0.01 * wide.bounds).all()
+
+
+class TestClusters:
+    """Bounds of Ritz values that are nearer to each other than their residuals."""
+
+    def test_each_value_has_an_eigenvalue_of_its_own_within_its_bound(self):
+        """Of three eigenvalues 2 + δ, 2, 2 − δ two Ritz vectors can see 2 twice, with residuals of 0.71 δ."""
+        true = np.array([2.001, 2.0, 1.999])
+        middle, sum_of_others = np.array([0.0, 1.0, 0.0]), np.array([1.0, 0.0, 1.0]) / np.sqrt(2)
+        vectors = np.stack([middle + sum_of_others, middle - sum_of_others]) / np.sqrt(2)
+        theta = np.einsum("ki,i,ki->k", vectors, true, vectors)
+        residuals = np.linalg.norm(vectors * true - theta[:, None] * vectors, axis=1)
+        bounds = cluster_bounds(theta, residuals, np.array([1.0]), np.array([1e-3]))
+        apart = np.abs(theta - true[:2])
+        assert apart.max() > residuals.max()  # so that residuals are no bounds
+        assert (apart <= bounds + 1e-12).all()
+        assert bounds == pytest.approx([1e-3, 1e-3])
+
+    def test_of_values_apart_it_is_the_square_of_the_residual_by_the_gap(self):
+        theta, residuals = np.array([3.0, 2.0, 1.0]), np.array([1e-2, 2e-2, 0.1])
+        found = cluster_bounds(theta, residuals, np.array([0.95, 0.0]), np.array([0.01, 0.5]))
+        assert found == pytest.approx([1e-4 / 0.98, 4e-4 / 0.9, 0.1])
+
+    def test_of_values_together_it_is_that_of_both(self):
+        found = cluster_bounds(np.array([2.0, 2.0, 1.0]), np.array([3e-3, 4e-3, 0.0]), *np.zeros((2, 0)))
+        assert found == pytest.approx([5e-3, 5e-3, 0.0])
+        apart = cluster_bounds(np.array([2.0, 2.0]), np.array([3e-3, 4e-3]), *np.zeros((2, 0)), gaps=False)
+        assert apart == pytest.approx([5e-3, 5e-3])

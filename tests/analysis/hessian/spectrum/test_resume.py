@@ -39,6 +39,7 @@ def test_killed_and_resumed_gives_the_same_bits(name, stop, max_basis, tmp_path,
     assert (again.bounds == whole.bounds).all()
     assert torch.equal(again.vectors, whole.vectors)
     assert (again.products, again.restarts) == (whole.products, whole.restarts)
+    assert again.asymmetry == whole.asymmetry
     assert list(tmp_path.iterdir()) == []
 
 

@@ -35,8 +35,8 @@ class TestErrorBounds:
 
     def test_where_intervals_overlap_the_bound_is_that_of_the_cluster(self):
         found = error_bounds(ritz([1.0, 1.1, 9.0, 20.0, 21.0, 22.0], [0.2, 0.3, 0.1, 0.3, 0.8, 0.4]))
-        np.testing.assert_allclose(found[:2], np.hypot(0.2, 0.3))
-        np.testing.assert_allclose(found[3:], [np.sqrt(0.3**2 + 0.8**2 + 0.4**2)] * 3)
+        np.testing.assert_allclose(found[:2], [0.2, np.hypot(0.2, 0.3)])  # with those of no larger residuals
+        np.testing.assert_allclose(found[3:], np.sqrt([0.3**2, 0.3**2 + 0.4**2 + 0.8**2, 0.3**2 + 0.4**2]))
         np.testing.assert_array_equal(error_bounds(ritz([1.0], [0.2])), [0.2])
 
     def test_one_eigenvalue_does_not_serve_two_ritz_values(self):

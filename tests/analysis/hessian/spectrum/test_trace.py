@@ -84,7 +84,7 @@ def decaying(name, dtype=torch.float64):
     return Dense((basis * values @ basis.T).to(dtype)), float(values.sum())
 
 
-@pytest.mark.parametrize("name", DECAYING)
+@pytest.mark.parametrize("name", ["net", "power law", pytest.param("both signs", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("tolerance", [pytest.param(0.01, marks=pytest.mark.slow), 0.04])
 def test_intervals_cover_and_the_mean_is_unbiased_where_the_rule_stops(name, tolerance):
     """Over 200 seeds, with the numbers of steps and probes chosen during the estimate."""

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from analysis.hessian.spectrum.verify import verify
+from analysis.hessian.checks.verify import verify
 from landscape import FedscapeError, Landscape
 from tests.analysis.hessian.spectrum.spectra import small_landscape
 

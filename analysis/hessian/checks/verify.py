@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import torch
 
+from analysis.hessian.checks.differences import GradientDifferences
 from analysis.hessian.spectrum.operators import Hessian
 from landscape import FedscapeError, Landscape
 from landscape.compute.randomness import torch_generator
@@ -13,7 +14,6 @@ from landscape.compute.randomness import torch_generator
 _ALLOWED = {"float32": 5e-3, "float64": 1e-4, "tf32": 5e-2}
 """Errors that rounding may cause: TF32 rounds each factor by up to 5e-4, in all layers and three passes.  A wrong
 double backward lacks a term of the product, which is most often as large as the product itself."""
-_STEP = 1e-6
 
 
 @dataclass(frozen=True)
@@ -23,7 +23,8 @@ class Verification:
     Attributes:
         symmetry: |uᵀHv − vᵀHu| relative to the mean of ‖Hu‖ and ‖Hv‖.
         linearity: ‖H(2u − 3v) − 2Hu + 3Hv‖ relative to ‖Hu‖ + ‖Hv‖.
-        finite_difference: ‖Hv − (∇L(w + hv) − ∇L(w − hv))/2h‖ relative to the latter, in float64, h = 1e-6.
+        finite_difference: ‖Hv − (∇L(w + tv) − ∇L(w − tv))/2t‖ relative to the latter, in float64
+            (:class:`analysis.hessian.checks.differences.GradientDifferences`).
         allowed: the largest error allowed: 5e-3 in float32 arithmetic, 1e-4 in float64, 5e-2 in TF32.
     """
 
@@ -52,7 +53,7 @@ class Verification:
         if not self.passed:
             raise FedscapeError(
                 f"{self}: the products are wrong or the loss is not smooth here; "
-                "give --dtype float64, and look for a layer whose double backward is wrong"
+                "give --dtype float64, or --product fd where a layer's double backward is wrong"
             )
 
 
@@ -71,9 +72,7 @@ def verify(landscape: Landscape, seed: int = 0, graph_memory: int | str | None =
     hu, hv, combined = hessian.matmat(block).double().unbind(dim=1)
     u, v = u.to(hu), v.to(hv)
     length = float((hu.norm() + hv.norm()) / 2) or 1.0
-    wide = landscape.to(torch.float64)
-    w = landscape.weights.double()
-    difference = (wide.gradient(w + _STEP * v) - wide.gradient(w - _STEP * v)) / (2 * _STEP)
+    difference = GradientDifferences(landscape) @ v
     return Verification(
         symmetry=float((u @ hv - v @ hu).abs()) / length,
         linearity=float((combined - 2 * hu + 3 * hv).norm()) / (2 * length),

@@ -1,0 +1,1 @@
+"""Whether Hessian-vector products are right, and products by differences of gradients for where they are not."""
