@@ -132,7 +132,7 @@ class Density:
         )
 
     def resolved(self) -> float:
-        """Nearer to 0 than this the quadrature tells nothing apart (float32's δ of :meth:`shares`); 1 of zeros alone."""
+        """Nearer to 0 than this the quadrature tells nothing apart (δ of :meth:`shares`); 1 of zeros alone."""
         return resolved_delta(self.rule, 2**-23) if np.abs(self.rule.places).max() else 1.0
 
     def on(self, axis: SymLog | None = None, points: int = 1000, width: float | None = None) -> Curve:
