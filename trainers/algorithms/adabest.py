@@ -35,7 +35,6 @@ class AdaBest(Algorithm):
     """
 
     paper = "Varno et al., ECCV 2022, Algorithm 1"
-    weighting = "uniform"
     excludes: ClassVar[Mapping[str, str]] = {
         "server_optimizer": "its server step is itself a momentum, over the averages of the clients' models"
     }
