@@ -19,7 +19,7 @@ Gradient = Callable[[Tensor], Tensor]
 mini-batch.  If the run has an ascent part, this is already the gradient at the perturbed point."""
 
 
-PERTURBED = "its gradients are those of perturbed points"
+PERTURBED = "perturbed gradients"
 """Why an algorithm of the SAM family has a bias."""
 
 
@@ -132,7 +132,7 @@ class Algorithm:
 
     paper: ClassVar[str]
     """Authors, venue and year, and which algorithm or equation of theirs is followed."""
-    drift: ClassVar[str] = "nothing takes the drift of clients' local steps off"
+    drift: ClassVar[str] = "uncorrected local drift"
     """Why local steps of a constant rate keep it from a stationary point of F = Σ p_i f_i, even with full batches
     (``python -m trainers list`` shows it); empty where it corrects them."""
     excludes: ClassVar[Mapping[str, str]] = {}

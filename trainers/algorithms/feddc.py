@@ -55,7 +55,7 @@ class FedDC(Algorithm):
     @property
     def bias(self) -> str:
         """None with all clients' drifts."""
-        return "" if self.server_correction == "all" else "its server adds the sampled clients' drifts only"
+        return "" if self.server_correction == "all" else "corrected by sampled clients only"
 
     def client_state(self, w: Tensor) -> dict[str, Tensor]:
         """h_i = 0, c_i = 0."""

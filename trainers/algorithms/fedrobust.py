@@ -41,7 +41,7 @@ class FedRobust(Algorithm):
     """
 
     paper = "Reisizadeh et al., NeurIPS 2020, Algorithm 1"
-    drift = "its clients' inputs are moved, and nothing takes the drift of their local steps off"
+    drift = "moved inputs, uncorrected local drift"
     perturbation = ("tilt", "shift")
 
     lam: float = 0.1

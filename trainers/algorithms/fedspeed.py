@@ -62,7 +62,7 @@ class FedSpeed(Algorithm):
     def bias(self) -> str:
         """None with all clients' corrections and no ascent."""
         if self.server_correction == "sampled":
-            return "its server takes the sampled clients' corrections off only"
+            return "corrected by sampled clients only"
         return PERTURBED if self.rho * self.alpha > 0 else ""
 
     def client_state(self, w: Tensor) -> dict[str, Tensor]:
