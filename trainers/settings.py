@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 import tyro
 
@@ -133,6 +133,11 @@ class Settings:
         require(self.local_epochs >= 1, f"--local-epochs is {self.local_epochs}: give at least 1")
         require(
             self.local_steps is None or self.local_steps >= 1, f"--local-steps is {self.local_steps}: give at least 1"
+        )
+        require(
+            self.weighting in get_args(Weighting) and self.aggregation in get_args(Aggregation),
+            f"the clients' weights are {self.weighting} and their aggregation is {self.aggregation}: give --weighting "
+            "samples or uniform, and --aggregation ratio or unbiased",
         )
         require(self.clip >= 0, f"--clip is {self.clip}: give 0 (no clipping) or more")
         require(self.client_accuracy >= 0, f"--client-accuracy is {self.client_accuracy}: give 0 or more")

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from landscape import Checkpoint, Partition
+from landscape import Checkpoint, FedscapeError, Partition
 from tests.trainers.federations import SIZES, federation
 from trainers import ALGORITHMS, FedAvg, FedCM, FedSAM, MimeLite, Scaffold, Settings, train
 from trainers.federation.weights import client_weights, expected_ratio
@@ -141,3 +141,9 @@ def test_float32_is_float64_rounded(algorithm, tmp_path):
         )
     apart = (ends["float32"].double() - ends["float64"]).norm() / ends["float64"].norm()
     assert 1e-9 < apart < 1e-4
+
+
+@pytest.mark.parametrize("changes", [{"weighting": "auto"}, {"aggregation": "mean"}])
+def test_other_weights_are_refused(changes):
+    with pytest.raises(FedscapeError, match="give --weighting samples or uniform"):
+        Settings(**changes)
