@@ -25,7 +25,8 @@ from trainers.runs import presented, read_runs, report
 
 LINES = (
     "fedavg", "fedprox", "fedavgm", "fedadam", "fedadagrad", "fedyogi", "scaffold", "feddyn", "feddc",
-    "feddc --variant official", "fedspeed", "fedspeed --variant official", "fedcm", "mimelite", "fedrobust", "fedsam",
+    "feddc --server-correction sampled", "fedspeed", "fedspeed --server-correction sampled",
+    "fedspeed --variant official", "fedcm", "mimelite", "fedrobust", "fedsam",
     "fedgsam", "fedasam", "mofedsam", "fedsmoo", "fedsmoo --variant official", "adabest", "fedgamma", "fedlesam",
     "fedlesam --base scaffold", "fedlesam --base feddyn", "fedgloss", "centralised",
     # Caldarola et al., Table 6: ASAM on other algorithms; their SWA; the parts alone and together.

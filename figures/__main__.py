@@ -25,7 +25,9 @@ PROGRAM = "python -m figures"
 class Compare:
     """Compare checkpoints on one sheet (training curves, eigenvalues, densities, loss surfaces) and in a table.
 
-    Measurements are kept in DIR/cache: the same command reads them, and continues what was interrupted.
+    Where the runs differ in client weights, aggregation, evaluated model, batches, local work or gradients a step,
+    a warning says so. Measurements are kept in DIR/cache: the same command reads them, and continues what was
+    interrupted.
     """
 
     checkpoints: Annotated[tyro.conf.Positional[tuple[Path, ...]], tyro.conf.arg(metavar="CKPT [CKPT ...]")]

@@ -27,6 +27,7 @@ from landscape.storage.files import make_directory
 from landscape.storage.pictures import save_figure
 from landscape.terminal.table import Table
 from trainers.runs.directory import RunDirectory
+from trainers.runs.protocol import differences, protocol
 
 _MOST = len(COLOURS)
 
@@ -54,7 +55,7 @@ class Comparison:
     files: list[Path] = field(default_factory=list)
 
     def table(self) -> Table:
-        """Accuracy, loss and flatness, one row for each checkpoint."""
+        """Accuracy, loss and flatness, one row for each checkpoint; :meth:`notes` has what their runs differ in."""
         columns: tuple[str, ...] = (
             "model", "round", "test accuracy", "test loss", "train accuracy", "train loss",
             "λ1", "λ1 error bound", "λ1/λ5", "λ1/λ5 error bound", "trace", "trace stderr", "remarks",
@@ -75,8 +76,18 @@ class Comparison:
 
     def notes(self) -> list[str]:
         """What must be said of the table and the sheet: the eigenvalues that have not converged or are not told from 0,
-        the traces that did not reach their tolerance."""
-        return [f"{s.label}: {said}" for s in self.subjects for said in s.report.remarks()]
+        the traces that did not reach their tolerance, and where their runs differ in objective, evaluated model or the
+        work of a round."""
+        remarks = [f"{s.label}: {said}" for s in self.subjects for said in s.report.remarks()]
+        return [*remarks, *(f"warning: {sentence}" for sentence in differences(self.protocols()))]
+
+    def protocols(self) -> dict[str, dict[str, str | float | None]]:
+        """Objective, evaluated model and the work of a round of each checkpoint's run, if the checkpoint tells them."""
+        return {
+            s.label: protocol({"algorithm": s.checkpoint.algorithm, "settings": training}, s.metrics)
+            for s in self.subjects
+            if isinstance(training := s.checkpoint.algorithm.get("training"), dict)
+        }
 
     def sheet(self) -> Figure:
         """Training curves (where a run is known), eigenvalues and densities above, surfaces below."""

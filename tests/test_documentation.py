@@ -103,8 +103,9 @@ def test_the_worked_example_is_its_pseudo_code(fedvarp):
                 wi = [a - lr * g for a, g in zip(wi, clients.gradient(i, wi), strict=True)]
             new[i] = [a - b for a, b in zip(wi, w, strict=True)]
         for j in range(len(w)):
-            remembered = sum(y[j] for y in last) / len(SIZES)
-            w[j] = w[j] + 0.8 * (remembered + sum(new[i][j] - last[i][j] for i in sampled) / len(sampled))
+            remembered = sum(p * y[j] for p, y in zip(clients.p, last, strict=True))
+            news = sum(clients.p[i] * (new[i][j] - last[i][j]) for i in sampled) / sum(clients.p[i] for i in sampled)
+            w[j] = w[j] + 0.8 * (remembered + news)
         for i in sampled:
             last[i] = new[i]
     flat = torch.cat([t.reshape(-1) for t in w])
@@ -121,7 +122,10 @@ def test_the_worked_example_is_a_command(fedvarp, tmp_path, capsys):
     line = f"fedvarp --server-lr 0.8 --ascent sam --rounds 1 --quiet --out {tmp_path / 'run'}"
     assert main(line.split()) == 0
     assert main(["list"]) == 0
-    assert re.search(r"fedvarp +y +y +1/1 +all but server-optimizer +Jhunjhunwala", capsys.readouterr().out)
+    assert re.search(
+        r"fedvarp +y +y +1/1 +all but server-optimizer +biased: .*Jhunjhunwala",
+        capsys.readouterr().out,
+    )
 
 
 @pytest.mark.parametrize("file", ["README.md", "CONTRIBUTING.md", "CHANGELOG.md"])

@@ -13,7 +13,7 @@ import pytest
 from analysis import HessianReport, Surface, measure_hessian
 from analysis.hessian.__main__ import main as hessian
 from analysis.surface.__main__ import main as surface
-from landscape import Checkpoint, Landscape, Partition
+from landscape import Checkpoint, FedscapeError, Landscape, Partition
 from tests.conftest import REPOSITORY
 from trainers.__main__ import main as trainers
 from trainers.runs.records import read_runs
@@ -66,7 +66,10 @@ def test_a_run_goes_on_as_it_would_have_then(stored, capsys):
     settings = config["settings"]
     asked = [f"--{name.replace('_', '-')}={settings[name]}" for name in ("clients", "per_round", "partition")]
     saved = ["--save-every", "1", "--save-clients", "--rounds", str(len(rounds)), "--device", "cpu"]
-    assert trainers(["scaffold", *asked, *saved, "--quiet", "--resume", "--out", str(stored / "scaffold")]) == 0
+    line = ["scaffold", *asked, *saved, "--quiet", "--resume", "--out", str(stored / "scaffold")]
+    with pytest.raises(FedscapeError, match=r"auto, which meant uniform for scaffold: give --weighting uniform"):
+        trainers(line)
+    assert trainers([*line, "--weighting", "uniform"]) == 0
     lines = (stored / "scaffold" / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
     for found, wanted in zip(map(json.loads, lines), rounds, strict=True):
         assert found["clients"] == wanted["clients"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from types import SimpleNamespace
-from typing import Any, ClassVar, Literal, Protocol
+from typing import Any, ClassVar, Protocol
 
 from torch import Tensor
 
@@ -18,8 +18,9 @@ Gradient = Callable[[Tensor], Tensor]
 """The mini-batch gradient as a function of the point, [..., d] -> [..., d]; every call within one step uses the same
 mini-batch.  If the run has an ascent part, this is already the gradient at the perturbed point."""
 
-Weighting = Literal["samples", "uniform"]
-"""How clients are weighted in a mean: by their numbers of samples, or equally."""
+
+PERTURBED = "perturbed gradients"
+"""Why an algorithm of the SAM family has a bias."""
 
 
 class State(SimpleNamespace):
@@ -63,21 +64,25 @@ class Round:
 
 
 class Mean(State):
-    """The mean of each uploaded tensor over the sampled clients, in the run's weighting.
+    """The mean of each uploaded tensor over the sampled clients, in the run's client weights p_i.
 
-    ``uniform`` holds the unweighted means of the same tensors, for state that is defined as a plain mean
-    over clients whatever the weighting of the models.  ``steps`` is the mean number of local steps K they took,
-    weighted as ``uniform``.
+    A tensor ``x`` has the mean ‹x› = Σ_S p_i x_i / Σ_S p_i.  The models' change ``delta`` has that too, unless the run
+    aggregates without bias: Σ_S p_i d_i/π, π the probability that a client is sampled.
+
+    ``all_clients`` holds Σ_{i∈S} p_i x_i of the same tensors, the mean over all clients of a change that those
+    not sampled do not make.  State that is a mean over all clients, Σ p_i state_i, is kept so by adding it.
+
+    ``steps`` is the mean number of local steps K that the sampled clients took, weighted as ``delta``.
 
     Example:
         >>> import torch
         >>> from trainers import Mean, State
-        >>> mean = Mean(delta=torch.tensor([2.0]), uniform=State(delta=torch.tensor([3.0])), steps=5.0)
-        >>> mean.delta, mean.uniform.delta, mean.steps
-        (tensor([2.]), tensor([3.]), 5.0)
+        >>> mean = Mean(delta=torch.tensor([2.0]), all_clients=State(delta=torch.tensor([0.5])), steps=5.0)
+        >>> mean.delta, mean.all_clients.delta, mean.steps
+        (tensor([2.]), tensor([0.5000]), 5.0)
     """
 
-    uniform: State
+    all_clients: State
     steps: float
 
 
@@ -127,8 +132,9 @@ class Algorithm:
 
     paper: ClassVar[str]
     """Authors, venue and year, and which algorithm or equation of theirs is followed."""
-    weighting: ClassVar[Weighting] = "samples"
-    """The weights of clients' models in the mean, as the paper has them."""
+    drift: ClassVar[str] = "uncorrected local drift"
+    """Why local steps of a constant rate keep it from a stationary point of F = Σ p_i f_i, even with full batches
+    (``python -m trainers list`` shows it); empty where it corrects them."""
     excludes: ClassVar[Mapping[str, str]] = {}
     """Parts (``ascent``, ``man``, ``swa``, ``mixup``, ``cutout``, ``server_optimizer``) that make no sense with it,
     each with the reason."""
@@ -136,6 +142,12 @@ class Algorithm:
     """Whether one client holds all data, whatever clients and partition were asked for."""
     perturbation: ClassVar[tuple[str, ...]] = ()
     """Names of the client's tensors that :meth:`perturb` reads and :meth:`ascend` changes."""
+
+    @property
+    def bias(self) -> str:
+        """Why it does not come to rest at a stationary point of F = Σ p_i f_i, with these hyper-parameters; empty if
+        it does: with unequal clients of whom some are sampled, many full-batch local steps and no weight decay."""
+        return self.drift or (PERTURBED if getattr(self.ascent, "rho", 0.0) > 0 else "")
 
     @property
     def ascent(self) -> Ascent | None:

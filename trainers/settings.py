@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 import tyro
 
 from landscape.errors import FedscapeError
-from trainers.algorithm import Weighting
 
 Augmentation = Literal["none", "flip-crop"]
 """Augmentation of training images."""
 ClipAt = Literal["direction", "gradient"]
 """What is clipped: the direction of a local step, or the gradient before the algorithm's correction."""
+Weighting = Literal["samples", "uniform"]
+"""The clients' weights p_i: n_i/n, or 1/N."""
+Aggregation = Literal["ratio", "unbiased"]
+"""How the models of the sampled clients make the server's."""
 LastBatch = Literal["keep", "drop"]
 """Whether an epoch's last short batch is kept."""
 Where = Literal["auto", "device", "host", "disk"]
@@ -84,8 +87,12 @@ class Settings:
     server's model is evaluated with those of all training data"""
     augment: Augmentation = "none"
     """augmentation of training images: horizontal flip and crop with padding 4, or none"""
-    weighting: Literal["auto", Weighting] = "auto"
-    """clients' weights in the mean: by samples, uniform, or auto: as the algorithm's paper has it"""
+    weighting: Weighting = "samples"
+    """clients' weights p_i in the objective Σ p_i f_i, in every mean of models and in what clients and server keep:
+    their shares of the samples, or 1/N each"""
+    aggregation: Aggregation = "ratio"
+    """of the sampled clients' models: ratio, Σ p_i w_i / Σ p_i, whose expected weights lean to equal ones if few are
+    sampled, or unbiased, w + Σ p_i (w_i − w)/π with π the probability to be sampled, whose variance is larger"""
     seed: int = 0
     """seeds the initial model, the partition, the sampling of clients and the batches, each on its own"""
     device: str = "auto"
@@ -94,7 +101,8 @@ class Settings:
     """floating-point type of parameters and arithmetic"""
     evaluated_model: Literal["server", "sampled-mean", "all-clients-mean"] = "server"
     """the model evaluated and saved: the server's, the mean of the sampled clients' local models, or that of all
-    clients' latest ones, where a client never sampled counts with the initial model (FedDyn's and MAN's protocol)"""
+    clients' latest ones, where a client never sampled counts with the initial model (FedDyn's and MAN's protocol);
+    means have the clients' weights"""
     eval_every: int = 1
     """test the model each so many rounds, and after the last; 0: only after the last"""
     client_accuracy: int = 0
@@ -125,6 +133,11 @@ class Settings:
         require(self.local_epochs >= 1, f"--local-epochs is {self.local_epochs}: give at least 1")
         require(
             self.local_steps is None or self.local_steps >= 1, f"--local-steps is {self.local_steps}: give at least 1"
+        )
+        require(
+            self.weighting in get_args(Weighting) and self.aggregation in get_args(Aggregation),
+            f"the clients' weights are {self.weighting} and their aggregation is {self.aggregation}: give --weighting "
+            "samples or uniform, and --aggregation ratio or unbiased",
         )
         require(self.clip >= 0, f"--clip is {self.clip}: give 0 (no clipping) or more")
         require(self.client_accuracy >= 0, f"--client-accuracy is {self.client_accuracy}: give 0 or more")

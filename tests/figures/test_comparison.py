@@ -67,6 +67,16 @@ def scipy_eigenvalues(landscape):
     return eigsh(product, k=5, which="LA", return_eigenvectors=False)[::-1]
 
 
+def test_runs_of_other_budgets_or_objectives_are_told(measured):
+    result, _ = measured
+    (sentence,) = (note for note in result.notes() if note.startswith("warning: "))
+    assert sentence == "warning: the runs differ in gradients a step: 1 (fedavg), 2 (fedasam)"
+    settings = result.subjects[1].checkpoint.algorithm["training"]
+    settings["weighting"] = "uniform"
+    assert "warning: the runs differ in client weights: samples (fedavg), uniform (fedasam)" in result.notes()
+    settings["weighting"] = "samples"
+
+
 def test_surfaces_share_axes_and_colours(measured):
     result, _ = measured
     panels = [ax for ax in result.sheet().axes if ax.get_title().startswith("Loss, ")]

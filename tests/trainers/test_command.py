@@ -74,7 +74,7 @@ def test_list_and_report_are_commands_too(tmp_path, capsys):
         ("", "give an algorithm, one of fedavg, fedprox"),
         ("reprot", "unknown algorithm 'reprot': did you mean 'report'?"),
         ("list all", "Unrecognized options: all"),
-        ("feddc --variant offical", "invalid choice 'offical'"),
+        ("fedspeed --variant offical", "invalid choice 'offical'"),
         ("fedsamm", "unknown algorithm 'fedsamm': did you mean 'fedsam'?"),
         ("fedsam --rho big", "Error parsing --rho: could not convert string to float: 'big'"),
         ("fedsam --rho -1", "FedSAM needs a radius ρ of 0 or more, not rho=-1.0"),

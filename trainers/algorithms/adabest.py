@@ -35,7 +35,7 @@ class AdaBest(Algorithm):
     """
 
     paper = "Varno et al., ECCV 2022, Algorithm 1"
-    weighting = "uniform"
+    drift = "local drift corrected in part"
     excludes: ClassVar[Mapping[str, str]] = {
         "server_optimizer": "its server step is itself a momentum, over the averages of the clients' models"
     }

@@ -25,6 +25,7 @@ class Centralised(Algorithm):
     """
 
     paper = "Caldarola et al., ECCV 2022, Table 5 (the centralised reference)"
+    drift = ""
     pooled: ClassVar[bool] = True
     """The run gives it one client with all data, whatever the partition asked for."""
     excludes: ClassVar[Mapping[str, str]] = {"server_optimizer": "with one client there is no mean to make a step of"}

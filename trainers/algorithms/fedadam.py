@@ -25,7 +25,6 @@ class FedAdam(Algorithm):
     """
 
     paper = "Reddi et al., ICLR 2021, Algorithm 2 (FedAdam)"
-    weighting = "uniform"
 
     server_lr: float = 0.1
     """η_g, the server's rate, tuned for each task by the paper"""

@@ -13,8 +13,8 @@ from trainers.algorithm import Algorithm, Gradient, Mean, Round, State
 def mean_direction(mean: Mean, round: Round) -> Tensor:
     """Δ⁺ = −‹d›/(Kη), the mean direction of this round's local steps, with this round's η.
 
-    Where clients take different numbers of steps, K is their mean: Δ⁺ is then −Σd_i/(η ΣK_i), the mean over all
-    steps of all sampled clients (with uniform weights).
+    Where clients take different numbers of steps, K is their mean: Δ⁺ is then −Σ p_i d_i/(η Σ p_i K_i), the mean over
+    all steps of all sampled clients.
     """
     return -mean.delta / (mean.steps * round.lr)
 
@@ -41,7 +41,6 @@ class FedCM(Algorithm):
     """
 
     paper = "Xu et al., 2021 (arXiv 2106.10874), Algorithm 2 (FedCM)"
-    weighting = "uniform"
     excludes: ClassVar[Mapping[str, str]] = {
         "server_optimizer": "its clients' momentum is made of the plain mean of their changes"
     }

@@ -15,21 +15,22 @@ class FedDC(Algorithm):
     """Each client learns its drift h_i from the server's model and corrects its model by it before averaging.
 
     Client: w ← w − η (g + α(w − w^t + h_i) + c − c_i); then h_i ← h_i + d_i.
-    c_i⁺ = c_i − c − d_i/(Kη) as SCAFFOLD's, K and η those of the client and round; c ← c + p ‹c_i⁺ − c_i›.
-    Variant paper: w ← ‹w_i + h_i⁺› over the sampled clients.
-    Variant official, the authors' code: w ← ‹w_i› + (1/N) Σ h_i over all clients, sampled or not.  The two are one
-    where all clients take part with equal weights.
-    The paper's correction is (g_i − g)/(Kη), g_i the client's last update; the authors' code makes it SCAFFOLD's, and
-    so do both variants here: d_i itself contains the correction, which the literal reading would count again.  The
+    c_i⁺ = c_i − c − d_i/(Kη) as SCAFFOLD's, K and η those of the client and round; c ← c + Σ_S p_i (c_i⁺ − c_i).
+    Server: w ← ‹w_i› + Σ p_i h_i over all clients, sampled or not, as in the authors' code.
+    With ``server_correction="sampled"`` w ← ‹w_i + h_i⁺›, as the paper prints it: where not all clients take part, the
+    drifts of those that do stand for all, and w never comes to rest, however many rounds it has.  The two are one
+    where all take part.
+    The paper's local correction is (g_i − g)/(Kη), g_i the client's last update; the authors' code makes it SCAFFOLD's,
+    and so does this one: d_i itself contains the correction, which the literal reading would count again.  The
     code's first-round η and common K, and its scaling of α and c by the clients' relative sizes, are not copied.
-    Traffic per sampled client: two models down (w, c), two up (corrected model, c_i⁺ − c_i).
+    Traffic per sampled client: two models down (w, c), two up (d_i or the corrected one, c_i⁺ − c_i).
 
     Example:
         >>> import torch
         >>> from trainers import FedDC, Round, State
         >>> client = State(drift=torch.tensor([1.0]), c=torch.tensor([0.75]))
         >>> received, round = State(w=torch.tensor([1.0]), c=torch.tensor([0.25])), Round(1, lr=0.5, participation=0.5)
-        >>> algorithm, w = FedDC(alpha=0.5), torch.tensor([3.0])
+        >>> algorithm, w = FedDC(alpha=0.5, server_correction="sampled"), torch.tensor([3.0])
         >>> algorithm.direction(w, lambda w: 2 * w, client, received, round)  # 6 + 0.5 (2 + 1) + 0.25 − 0.75
         tensor([7.])
         >>> algorithm.upload(w, client, received, round, steps=2)  # d_i + h_i⁺ = 2 + 3, and −c − d_i/(Kη)
@@ -37,28 +38,33 @@ class FedDC(Algorithm):
     """
 
     paper = "Gao et al., CVPR 2022, Algorithm 1"
-    weighting = "samples"
     excludes: ClassVar[Mapping[str, str]] = {
         "server_optimizer": "its server averages drift-corrected models, not the clients' changes"
     }
 
     alpha: float = 0.01
     """α, weight of the drift penalty (the authors': 0.01 CIFAR, 0.1 MNIST)"""
-    variant: Literal["paper", "official"] = "paper"
-    """paper: the server averages w_i + h_i; official: the authors' code, it adds the mean drift of all clients"""
+    server_correction: Literal["all", "sampled"] = "all"
+    """whose drifts the server adds: all clients' (the authors' code), or the sampled ones' (as the paper prints it),
+    which does not converge where not all clients take part"""
 
     def __post_init__(self) -> None:
         self.require(self.alpha >= 0, "α of 0 or more")
-        self.require(self.variant in ("paper", "official"), "variant paper or official")
+        self.require(self.server_correction in ("all", "sampled"), "a server correction of all or sampled")
+
+    @property
+    def bias(self) -> str:
+        """None with all clients' drifts."""
+        return "" if self.server_correction == "all" else "corrected by sampled clients only"
 
     def client_state(self, w: Tensor) -> dict[str, Tensor]:
         """h_i = 0, c_i = 0."""
         return {"drift": torch.zeros_like(w), "c": torch.zeros_like(w)}
 
     def server_state(self, w: Tensor) -> dict[str, Tensor]:
-        """c = 0; officially also the mean drift of all clients."""
+        """c = 0, and the mean drift of all clients if it is added."""
         zeros = torch.zeros_like(w)
-        return {"c": zeros} if self.variant == "paper" else {"c": zeros, "drift": zeros}
+        return {"c": zeros, "drift": zeros} if self.server_correction == "all" else {"c": zeros}
 
     def broadcast(self, server: State) -> dict[str, Tensor]:
         """The model and c; the mean drift stays on the server."""
@@ -69,16 +75,16 @@ class FedDC(Algorithm):
         return gradient(w) + self.alpha * (w - server.w + client.drift) + server.c - client.c
 
     def upload(self, w: Tensor, client: State, server: State, round: Round, steps: int) -> dict[str, Tensor]:
-        """d_i, corrected by h_i⁺ in the paper's form, and the change of c_i."""
+        """d_i, with h_i⁺ if those of the sampled clients are added, and the change of c_i."""
         delta = w - server.w
         change = -server.c - delta / (steps * round.lr)
         client.drift, client.c = client.drift + delta, client.c + change
-        return {"delta": delta + client.drift if self.variant == "paper" else delta, "c": change}
+        return {"delta": delta if self.server_correction == "all" else delta + client.drift, "c": change}
 
     def server_step(self, server: State, mean: Mean, round: Round) -> None:
         """w and c."""
-        server.c = server.c + round.participation * mean.uniform.c
+        server.c = server.c + mean.all_clients.c
         server.w = server.w + mean.delta
-        if self.variant == "official":
-            server.drift = server.drift + round.participation * mean.uniform.delta
+        if self.server_correction == "all":
+            server.drift = server.drift + mean.all_clients.delta
             server.w = server.w + server.drift

@@ -15,10 +15,10 @@ class FedDyn(Algorithm):
     """Dynamic regularisation: each client's linear term λ_i aligns its optimum with the global one.
 
     Client: w ← w − η (g − λ_i + α(w − w^t)); then λ_i ← λ_i − α d_i.
-    Server: h ← h − αp ‹d›; w ← ‹w_i› − h/α, p the sampled share of the clients.
-    h is the plain mean of the λ_i of all clients whatever the models' weights; the number of local steps enters
-    nowhere.  (The paper's λ_i is ∇L_i(θ_i), its h the same; the authors' code keeps −λ_i/α and divides α by each
-    client's relative size, which is the same where clients are equal.)
+    Server: h ← h − α Σ_S p_i d_i; w ← ‹w_i› − h/α.
+    h is Σ p_i λ_i over all clients; the number of local steps enters nowhere.  (The paper's λ_i is ∇L_i(θ_i), its h
+    the same; the authors' code keeps −λ_i/α and divides α by each client's relative size, which is the same where
+    clients are equal.)
     Traffic per sampled client: one model down, one up.
 
     Example:
@@ -29,13 +29,13 @@ class FedDyn(Algorithm):
         >>> algorithm.direction(torch.tensor([3.0]), lambda w: 2 * w, client, received, round)  # 6 − 0.5 + 0.5 (3 − 1)
         tensor([6.5000])
         >>> server, change = State(w=torch.tensor([1.0]), h=torch.zeros(1)), torch.tensor([2.0])
-        >>> algorithm.server_step(server, Mean(delta=change, uniform=State(delta=change)), round)
-        >>> server.h, server.w  # −0.5 · 0.5 · 2, and 1 + 2 + 0.5/0.5
+        >>> algorithm.server_step(server, Mean(delta=change, all_clients=State(delta=change / 2)), round)
+        >>> server.h, server.w  # −0.5 · 1, and 1 + 2 + 0.5/0.5
         (tensor([-0.5000]), tensor([4.]))
     """
 
     paper = "Acar et al., ICLR 2021, Algorithm 1"
-    weighting = "uniform"
+    drift = ""
     excludes: ClassVar[Mapping[str, str]] = {
         "server_optimizer": "its server step solves for the model, h/α must be that of the plain average"
     }
@@ -70,5 +70,5 @@ class FedDyn(Algorithm):
 
     def server_step(self, server: State, mean: Mean, round: Round) -> None:
         """h and w."""
-        server.h = server.h - self.alpha * round.participation * mean.uniform.delta
+        server.h = server.h - self.alpha * mean.all_clients.delta
         server.w = server.w + mean.delta - server.h / self.alpha

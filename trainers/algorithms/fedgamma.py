@@ -11,7 +11,7 @@ class FedGAMMA(Scaffold):
     """SCAFFOLD whose local gradient is SAM's: control variates turn the local ascents towards global flatness.
 
     Client: w ← w − η (g(w + ρ g/‖g‖) − c_i + c); then c_i⁺ = c_i − c − d_i/(Kη), with the client's own K.
-    Server: w ← w + η_g ‹d›; c ← c + p ‹c_i⁺ − c_i›, p the sampled share of the clients.
+    Server: w ← w + η_g ‹d›; c ← c + Σ_S p_i (c_i⁺ − c_i).
     The correction is added after the ascent: it neither steers nor scales the perturbation.
     Traffic per sampled client: two models down (w, c), two up (d_i, c_i⁺ − c_i).
 

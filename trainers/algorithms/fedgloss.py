@@ -7,7 +7,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from trainers.algorithm import Algorithm, Gradient, Mean, Round, State, unit
+from trainers.algorithm import PERTURBED, Algorithm, Gradient, Mean, Round, State, unit
 
 
 @dataclass(frozen=True)
@@ -15,8 +15,8 @@ class FedGloSS(Algorithm):
     """Global server-side sharpness: clients start uphill of w^t, along the round before's pseudo-gradient Δ.
 
     Client, from w̃ = w^t + ρ Δ/‖Δ‖: w ← w − η (g(w + ρ_l g/‖g‖) − σ_i + (w − w̃)/β); then σ_i ← σ_i − d_i/β,
-    d_i = w_i − w̃.  Server: σ ← σ − (p/β) ‹d›; Δ ← −‹d›; w ← w^t − Δ − βσ, from the unperturbed w^t.
-    The first round has no Δ and no perturbation.  The mean in σ is over clients alike, that in Δ over samples.
+    d_i = w_i − w̃.  Server: σ ← σ − Σ_S p_i d_i/β; Δ ← −‹d›; w ← w^t − Δ − βσ, from the unperturbed w^t.
+    The first round has no Δ and no perturbation.  σ is Σ p_i σ_i over all clients.
     Optionally, as in the authors' code, both radii grow linearly from ρ_0 over the first T_s rounds.
 
     The authors' code departs from their Algorithm 1: it divides σ's step by the number of sampled clients once
@@ -29,14 +29,15 @@ class FedGloSS(Algorithm):
         >>> algorithm, round = FedGloSS(rho=5.0, beta=2.0), Round(1, 0.1, participation=0.5)
         >>> change = torch.tensor([-3.0, -4.0])
         >>> server = State(w=torch.zeros(2), sigma=torch.zeros(2), uphill=torch.zeros(2))
-        >>> algorithm.server_step(server, Mean(delta=change, uniform=State(delta=change)), round)
-        >>> server.sigma, server.w  # −(0.5/2) ‹d›, and ‹d› − 2σ
+        >>> algorithm.server_step(server, Mean(delta=change, all_clients=State(delta=change / 2)), round)
+        >>> server.sigma, server.w  # −(‹d›/2)/2, and ‹d› − 2σ
         (tensor([0.7500, 1.0000]), tensor([-4.5000, -6.0000]))
         >>> algorithm.broadcast(server)["w"]  # w + 5 Δ/‖Δ‖, Δ = (3, 4)
         tensor([-1.5000, -2.0000])
     """
 
     paper = "Caldarola et al., CVPR 2025, Algorithm 1"
+    drift = ""
     excludes: ClassVar[Mapping[str, str]] = {
         "ascent": "FedGloSS has its own: radius rho_l on the clients, rho on the server",
         "server_optimizer": "its server step is ADMM's, on the plain pseudo-gradient",
@@ -57,6 +58,11 @@ class FedGloSS(Algorithm):
         self.require(min(self.rho, self.rho_l, self.rho0) >= 0, "radii ρ, ρ_l and ρ_0 of 0 or more")
         self.require(self.beta > 0, "β above 0")
         self.require(self.warmup >= 0, "a warmup of 0 rounds or more")
+
+    @property
+    def bias(self) -> str:
+        """None without perturbations."""
+        return PERTURBED if self.rho > 0 or self.rho_l > 0 else ""
 
     def client_state(self, w: Tensor) -> dict[str, Tensor]:
         """σ_i = 0 (line 2)."""
@@ -85,7 +91,7 @@ class FedGloSS(Algorithm):
 
     def server_step(self, server: State, mean: Mean, round: Round) -> None:
         """σ, Δ and w (lines 22 to 24), then the next round's perturbation (line 4)."""
-        server.sigma = server.sigma - round.participation / self.beta * mean.uniform.delta
+        server.sigma = server.sigma - mean.all_clients.delta / self.beta
         server.w = server.w + mean.delta - self.beta * server.sigma
         server.uphill = self._radius(self.rho, round.number + 1) * unit(-mean.delta)
 

@@ -24,7 +24,6 @@ class FedGSAM(Algorithm):
     """
 
     paper = "GSAM of Zhuang et al., ICLR 2022, Algorithm 1, as FedSAM's local optimiser (Qu et al., ICML 2022, Fig. 1)"
-    weighting = "uniform"
 
     rho: float = 0.05
     """ρ, radius of the ascent step"""

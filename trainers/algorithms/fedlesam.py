@@ -7,7 +7,7 @@ from typing import ClassVar, Literal
 
 from torch import Tensor
 
-from trainers.algorithm import Algorithm, Gradient, Mean, Round, State, unit
+from trainers.algorithm import PERTURBED, Algorithm, Gradient, Mean, Round, State, unit
 from trainers.algorithms.fedavg import FedAvg
 from trainers.algorithms.feddyn import FedDyn
 from trainers.algorithms.scaffold import Scaffold
@@ -39,7 +39,6 @@ class FedLESAM(Algorithm):
     """
 
     paper = "Fan et al., ICML 2024, Algorithm 1"
-    weighting = "uniform"
     excludes: ClassVar[Mapping[str, str]] = {
         "ascent": "FedLESAM perturbs along the server's last change instead",
         "server_optimizer": "its bases SCAFFOLD and FedDyn have server steps of their own",
@@ -56,6 +55,11 @@ class FedLESAM(Algorithm):
         self.require(self.rho >= 0, "a radius ρ of 0 or more")
         self.require(self.base in ("fedavg", "scaffold", "feddyn"), "a base of fedavg, scaffold or feddyn")
         self.require(self.alpha > 0, "α above 0")
+
+    @property
+    def bias(self) -> str:
+        """The base's, or that of the perturbation."""
+        return self._base.bias or (PERTURBED if self.rho > 0 else "")
 
     @cached_property
     def _base(self) -> Algorithm:

@@ -41,7 +41,7 @@ class FedRobust(Algorithm):
     """
 
     paper = "Reisizadeh et al., NeurIPS 2020, Algorithm 1"
-    weighting = "uniform"
+    drift = "moved inputs, uncorrected local drift"
     perturbation = ("tilt", "shift")
 
     lam: float = 0.1

@@ -23,7 +23,6 @@ class FedSAM(Algorithm):
     """
 
     paper = "Qu et al., ICML 2022, Algorithm 1 and eq. 4"
-    weighting = "uniform"
 
     rho: float = 0.05
     """ρ, radius of the ascent step (the paper's: 0.2 EMNIST, 0.5 CIFAR-10, 0.6 CIFAR-100; small nets want less)"""

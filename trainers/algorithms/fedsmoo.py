@@ -7,7 +7,7 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
-from trainers.algorithm import Algorithm, Gradient, Mean, Round, State, unit
+from trainers.algorithm import PERTURBED, Algorithm, Gradient, Mean, Round, State, unit
 
 
 @dataclass(frozen=True)
@@ -16,10 +16,10 @@ class FedSMOO(Algorithm):
 
     Client: ŝ = r unit(g − μ_i − s); μ_i ← μ_i + ŝ − s; w ← w − η (g(w + ŝ) − λ_i + (w − w^t)/β);
     then λ_i ← λ_i − d_i/β.
-    Server: s ← r unit(‹μ_i − ŝ›); λ ← λ − (p/β) ‹d›; w ← ‹w_i› − βλ, p the sampled share of the clients.
+    Server: s ← r unit(‹μ_i − ŝ›); λ ← λ − Σ_S p_i d_i/β; w ← ‹w_i› − βλ.
     Variant official, the authors' FL-Simulator: s ← r unit(‹μ_i›).
     The paper's ŝ_{i,K} of line 13 is that of the last step, k = K−1.  μ_i moves at every step, so a client of more
-    steps weighs more in s, whose length is r all the same.  s and λ are plain means whatever the models' weights.
+    steps weighs more in s, whose length is r all the same.  s is of the sampled clients, λ is Σ p_i λ_i over all.
     Traffic per sampled client: two models down (w, s), two up (d_i, μ_i − ŝ).
 
     Example:
@@ -35,7 +35,7 @@ class FedSMOO(Algorithm):
     """
 
     paper = "Sun et al., ICML 2023, Algorithm 1"
-    weighting = "uniform"
+    drift = ""
     excludes: ClassVar[Mapping[str, str]] = {
         "ascent": "FedSMOO perturbs its own way, towards the clients' common perturbation",
         "server_optimizer": "its server step solves for the model, βλ must be that of the plain average",
@@ -51,6 +51,11 @@ class FedSMOO(Algorithm):
     def __post_init__(self) -> None:
         self.require(self.r >= 0 and self.beta > 0, "r of 0 or more, β above 0")
         self.require(self.variant in ("paper", "official"), "variant paper or official")
+
+    @property
+    def bias(self) -> str:
+        """None without perturbations."""
+        return PERTURBED if self.r > 0 else ""
 
     def client_state(self, w: Tensor) -> dict[str, Tensor]:
         """λ_i = 0, μ_i = 0."""
@@ -78,6 +83,6 @@ class FedSMOO(Algorithm):
 
     def server_step(self, server: State, mean: Mean, round: Round) -> None:
         """s, λ and w (lines 17 to 19)."""
-        server.s = self.r * unit(mean.uniform.s)
-        server.dual = server.dual - round.participation / self.beta * mean.uniform.delta
+        server.s = self.r * unit(mean.s)
+        server.dual = server.dual - mean.all_clients.delta / self.beta
         server.w = server.w + mean.delta - self.beta * server.dual

@@ -13,7 +13,7 @@ class MimeLite(Algorithm):
     """MimeLite with SGD momentum: clients use the server's momentum m but do not change it.
 
     Client: w ← w − η ((1 − β)g + βm) with m frozen; sends also ∇f_i(w^t), its gradient over all of its data.
-    Server: w ← w + η_g ‹d›; m ← (1 − β)‹∇f_i(w^t)› + βm.  Both means have the run's weights.
+    Server: w ← w + η_g ‹d›; m ← (1 − β)‹∇f_i(w^t)› + βm.
     ∇f_i is plain: no ascent, no augmentation, no weight decay enters m.  One more pass over the data each round.
     Traffic per sampled client: two models down (w, m), two up (d_i, ∇f_i).
 
@@ -30,7 +30,6 @@ class MimeLite(Algorithm):
     """
 
     paper = "Karimireddy et al., NeurIPS 2021 (arXiv 2008.03606), Algorithm 1 (MimeLite) with SGDm"
-    weighting = "uniform"
 
     beta: float = 0.9
     """β, the momentum; 0 is FedAvg"""

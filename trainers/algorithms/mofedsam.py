@@ -33,7 +33,6 @@ class MoFedSAM(Algorithm):
     """
 
     paper = "Qu et al., ICML 2022, Algorithm 2 and eq. 6"
-    weighting = "uniform"
     excludes: ClassVar[Mapping[str, str]] = {
         "server_optimizer": "its clients' momentum is made of the plain mean of their changes"
     }

@@ -13,7 +13,7 @@ class Scaffold(Algorithm):
     """SCAFFOLD, option II: control variates c_i (client) and c (server) correct the local direction.
 
     Client: w ← w − η (g − c_i + c); then c_i⁺ = c_i − c − d_i/(Kη) with the current η and K steps.
-    Server: w ← w + η_g ‹d›; c ← c + p ‹c_i⁺ − c_i›, p the sampled share of the clients.
+    Server: w ← w + η_g ‹d›; c ← c + Σ_S p_i (c_i⁺ − c_i), so that c = Σ p_i c_i over all clients.
     Traffic per sampled client: two models down (w, c), two up (d_i, c_i⁺ − c_i).
 
     Example:
@@ -28,7 +28,7 @@ class Scaffold(Algorithm):
     """
 
     paper = "Karimireddy et al., ICML 2020, Algorithm 1, option II"
-    weighting = "uniform"
+    drift = ""
 
     server_lr: float = 1.0
     """η_g, the server's rate; 1 is the plain mean"""
@@ -56,6 +56,6 @@ class Scaffold(Algorithm):
         return {"delta": delta, "c": change}
 
     def server_step(self, server: State, mean: Mean, round: Round) -> None:
-        """w and c (lines 16 and 17); c stays the plain mean of all c_i whatever the models' weights."""
+        """w and c (lines 16 and 17)."""
         server.w = server.w + self.server_lr * mean.delta
-        server.c = server.c + round.participation * mean.uniform.c
+        server.c = server.c + mean.all_clients.c

@@ -29,7 +29,9 @@ PROGRAM = "python -m trainers list"
 
 _CAPTION = """
 State: vectors of the model's size (adabest's last: one number; fedrobust's: of the inputs' size).  Traffic: model
-sizes that a sampled client receives/sends each round, counted in a dry run with the default hyper-parameters."""
+sizes that a sampled client receives/sends each round, counted in a dry run with the default hyper-parameters.
+At rest: ∇F = 0 where, with the default hyper-parameters, it comes to rest at a stationary point of F = Σ p_i f_i, with
+unequal clients of whom some are sampled, and several full-batch local steps of a constant rate; or why it does not."""
 _CLIENTS, _FEATURES, _CLASSES = 2, 3, 2
 
 
@@ -44,6 +46,7 @@ class Entry:
         server: names of those that the server keeps in addition to the model.
         down, up: what a sampled client receives and sends in a round, in model sizes.
         parts: names of the parts that it can be combined with.
+        bias: why it does not come to rest at a stationary point of the objective; empty if it does.
     """
 
     name: str
@@ -53,6 +56,7 @@ class Entry:
     down: float
     up: float
     parts: tuple[str, ...]
+    bias: str
 
 
 def entry(name: str, algorithm: Algorithm) -> Entry:
@@ -77,6 +81,7 @@ def entry(name: str, algorithm: Algorithm) -> Entry:
         record.bytes_down / models,
         record.bytes_up / models,
         tuple(field.name.replace("_", "-") for field in fields(Parts) if _allowed(algorithm, field.name)),
+        algorithm.bias,
     )
 
 
@@ -100,7 +105,7 @@ def table(entries: Sequence[Entry]) -> Table:
     """The entries as a table for the terminal."""
     every = [field.name.replace("_", "-") for field in fields(Parts)]
     rich = Table(box=None, pad_edge=False, caption_justify="left", caption=_CAPTION)
-    for column in ("algorithm", "client state", "server state", "traffic", "parts", "paper"):
+    for column in ("algorithm", "client state", "server state", "traffic", "parts", "at rest", "paper"):
         rich.add_column(column, overflow="fold", no_wrap=column == "algorithm")
     for one in entries:
         refused = [part for part in every if part not in one.parts]
@@ -110,6 +115,7 @@ def table(entries: Sequence[Entry]) -> Table:
             ", ".join(one.server) or "–",
             f"{one.down:g}/{one.up:g}",
             "all but " + ", ".join(refused) if refused else "all",
+            f"biased: {one.bias}" if one.bias else "∇F = 0",
             one.paper,
         )
     return rich

@@ -13,7 +13,7 @@ import tyro
 from landscape.errors import FedscapeError
 from landscape.storage.files import write_json, write_text
 from landscape.terminal.command import parse
-from trainers.runs.comparison import presented, report
+from trainers.runs.comparison import presented, report, warnings
 from trainers.runs.records import read_runs
 from trainers.settings import optional
 
@@ -28,7 +28,8 @@ class Command:
     data), the mean over the evaluated rounds among the last tenth; train loss: the mean over the local steps of the
     last round, not that of the model they end in; drift: (1/n) Σ ‖w_i − w‖² of the last round; MB: per sampled client
     and round; GB: all traffic, both ways; seconds: mean over the rounds; client: mean ± deviation over the clients; of
-    groups ± is the deviation over the seeds.
+    groups ± is the deviation over the seeds.  Where runs differ in client weights, aggregation, evaluated model,
+    batches, local work or gradients a step, a column and a warning say so: they have other objectives or budgets.
     """
 
     runs: Annotated[tyro.conf.Positional[tuple[Path, ...]], tyro.conf.arg(metavar="RUN [RUN ...]")]
@@ -51,9 +52,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     command = parse(lambda: tyro.cli(Command, prog=PROGRAM, args=given), PROGRAM)
     if not command.runs:
         raise FedscapeError(f"give at least one run directory (see {PROGRAM} --help)")
-    table = report(read_runs(command.runs), command.targets, group=command.group)
+    runs = read_runs(command.runs)
+    table = report(runs, command.targets, group=command.group)
     shown = presented(table)
     print(shown)
+    for sentence in warnings(runs):
+        print(f"warning: {sentence}", file=sys.stderr)
     if command.csv is not None:
         write_text(command.csv, table.csv())
     if command.json is not None:

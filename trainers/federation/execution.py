@@ -34,23 +34,23 @@ class ClientResult:
 
     Attributes:
         client: its id.
-        samples: number of samples it holds.
         model: its local model w_i, [d].
         upload: the tensors it sends, with BatchNorm's statistics if these are averaged.
         state: the tensors it keeps.
         loss: mean loss of its local steps at the unperturbed points, over the samples seen.
         seen: samples used, counted with repetitions.
         steps: local steps taken, K.
+        gradients: gradients of mini-batches taken for them.
     """
 
     client: int
-    samples: int
     model: Tensor
     upload: dict[str, Tensor]
     state: State
     loss: Tensor
     seen: int
     steps: int
+    gradients: int
 
 
 class States(Protocol):
@@ -63,6 +63,11 @@ class States(Protocol):
 
 class Executor(Protocol):
     """Carries out the local work of the sampled clients."""
+
+    @property
+    def sizes(self) -> Sequence[int]:
+        """Number of samples of each client, [N]."""
+        ...
 
     def work(self, clients: Sequence[int], received: State, store: States, round: Round) -> Iterator[ClientResult]:
         """The results, in the order of ``clients``."""
@@ -95,6 +100,11 @@ class SequentialExecutor:
         self._cost = cost_in(model.module, data, model.dtype)
         self._indices = [torch.from_numpy(indices).to(data.device) for indices in partition.clients]
 
+    @property
+    def sizes(self) -> list[int]:
+        """Number of samples of each client, [N]."""
+        return [len(mine) for mine in self._indices]
+
     def work(self, clients: Sequence[int], received: State, store: States, round: Round) -> Iterator[ClientResult]:
         """The results, in the order of ``clients``."""
         self._model.module.train()
@@ -115,7 +125,7 @@ class SequentialExecutor:
         silo = local.batchnorm == "silo"
         if len(self._statistics):
             self._statistics.load(getattr(state if silo else received, STATISTICS))
-        w, steps, seen = received.w, 0, 0
+        w, steps, seen, gradients = received.w, 0, 0, 0
         total = torch.zeros((), dtype=torch.float64, device=w.device)
         order = torch_generator(seed, "batches", round.number, client)
         augmentation = torch_generator(seed, "augmentation", round.number, client)
@@ -135,10 +145,10 @@ class SequentialExecutor:
             if batch.slopes is not None:
                 self._algorithm.ascend(batch.slopes, state, round)
             total += len(positions) * batch.loss
-            seen, steps = seen + len(positions), steps + 1
+            seen, steps, gradients = seen + len(positions), steps + 1, gradients + batch.gradients
         upload = self._algorithm.upload(w, state, received, round, steps)
         if len(self._statistics) and silo:
             setattr(state, STATISTICS, self._statistics.read())
         elif len(self._statistics):
             upload = {**upload, STATISTICS: self._statistics.read()}
-        return ClientResult(client, len(mine), w, upload, state, total / seen, seen, steps)
+        return ClientResult(client, w, upload, state, total / seen, seen, steps, gradients)

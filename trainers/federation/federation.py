@@ -16,6 +16,7 @@ from trainers.algorithm import Algorithm, Round, State
 from trainers.federation.aggregate import Aggregate
 from trainers.federation.client_store import ClientStore
 from trainers.federation.execution import STATISTICS, Executor
+from trainers.federation.weights import client_weights, inclusion_probability
 from trainers.parts.parts import Parts
 from trainers.parts.swa import RunningMean
 from trainers.settings import Settings
@@ -30,6 +31,8 @@ class RoundRecord:
         train_loss: mean loss of the local steps, over all samples seen.
         clients: ids of the sampled clients, ascending.
         drift: (1/n) Σ ‖w_i − w‖², w the new server model.
+        steps: local steps of all sampled clients together.
+        gradients: gradients of mini-batches taken for them.
         bytes_down, bytes_up: traffic, counted from the tensors sent; 0 if one machine holds all data.
         lr: the local rate.
         seconds_local: time of the local work of all sampled clients.
@@ -40,6 +43,8 @@ class RoundRecord:
     train_loss: float
     clients: list[int]
     drift: float
+    steps: int
+    gradients: int
     bytes_down: int
     bytes_up: int
     lr: float
@@ -60,6 +65,7 @@ class Federation:
         folder: the run directory, for the files of ``settings.client_store``.
 
     Attributes:
+        weights: the clients' weights p_i in the objective, and the expected ones of their models.
         optimizer_state: the server optimiser's tensors by name; never sent.
         statistics: BatchNorm's running statistics at the server, [b]; the initial ones if clients keep their own.
         local_models: w_i of the last round's sampled clients by id, [d] in host memory; empty unless
@@ -98,6 +104,7 @@ class Federation:
         folder: Path | None = None,
     ) -> None:
         self.algorithm, self.executor, self.settings, self.parts = algorithm, executor, settings, parts or Parts()
+        self.weights = client_weights(executor.sizes, settings)
         self.server = State.of({"w": w.clone(), **algorithm.server_state(w)})
         self.statistics = w.new_zeros(0) if statistics is None else statistics.clone()
         self._silo = len(self.statistics) > 0 and settings.batchnorm == "silo"
@@ -129,16 +136,18 @@ class Federation:
         sent = State.of(self.algorithm.broadcast(self.server))
         if len(self.statistics) and not self._silo:
             setattr(sent, STATISTICS, self.statistics)
-        weighting = self.algorithm.weighting if settings.weighting == "auto" else settings.weighting
-        aggregate = Aggregate(weighting)
+        unbiased = settings.aggregation == "unbiased"
+        aggregate = Aggregate(inclusion_probability(settings) if unbiased else None)
         local_models: dict[int, Tensor] = {}
         loss, seen, bytes_up = torch.zeros((), dtype=torch.float64, device=sent.w.device), 0, 0
+        steps, gradients = 0, 0
         clock = _Clock(sent.w.device)
         for result in self.executor.work(sampled, sent, self.store, round):
             clock.lap("local")
-            aggregate.add(result.upload, result.samples, result.model, result.steps)
+            aggregate.add(result.upload, self._weight(result.client), result.model, result.steps)
             self.store.put(result.client, result.state)
             loss, seen = loss + result.seen * result.loss, seen + result.seen
+            steps, gradients = steps + result.steps, gradients + result.gradients
             bytes_up += State.of(result.upload).nbytes()
             self._follow(result.client, result.model)
             if settings.save_clients:
@@ -151,7 +160,7 @@ class Federation:
         if len(self.statistics) and not self._silo:
             self.statistics = getattr(mean, STATISTICS)
         if settings.evaluated_model == "sampled-mean":
-            self._evaluated = aggregate.centre()
+            self._evaluated = aggregate.model()
         if self.parts.swa is not None and self.parts.swa.captures(number, settings.rounds):
             self.averaged.add(self.server.w)
         self.round, self.local_models = number, local_models
@@ -163,6 +172,8 @@ class Federation:
             (loss / seen).item(),
             sampled,
             drift,
+            steps,
+            gradients,
             exchanged * len(sampled) * sent.nbytes(),
             exchanged * bytes_up,
             round.lr,
@@ -225,6 +236,9 @@ class Federation:
         own = self.algorithm.client_state(self._initial)
         return {**own, STATISTICS: self._initial_statistics} if self._silo else own
 
+    def _weight(self, client: int) -> float:
+        return float(self.weights.objective[client])
+
     def _rate(self, number: int) -> float:
         settings, swa = self.settings, self.parts.swa
         rate = settings.lr * settings.lr_decay ** (number - 1)
@@ -234,7 +248,7 @@ class Federation:
         """Update the mean of all clients' latest models, if that is the model to evaluate."""
         if self.settings.evaluated_model == "all-clients-mean":
             before = self._latest.fetch(client).model
-            self._evaluated = self._evaluated + (model - before) / self.settings.clients
+            self._evaluated = self._evaluated + self._weight(client) * (model - before)
             self._latest.put(client, State(model=model))
 
     def _sample(self, number: int) -> list[int]:

@@ -121,6 +121,7 @@ class Batch:
 
     Attributes:
         loss: at the first point, without the penalty.
+        gradients: how many were taken.
         slopes: at the first point, the loss's gradients by the tensors that perturb the inputs, by name.
     """
 
@@ -145,6 +146,7 @@ class Batch:
             self._partners = self._targets[partners]
         self._inputs = inputs
         self.loss: Tensor | None = None
+        self.gradients = 0
         self.slopes: State | None = None
         self._perturb: Callable[[Tensor], Tensor] = lambda inputs: inputs
         self._moved: dict[str, Tensor] = {}
@@ -158,6 +160,7 @@ class Batch:
     def gradient(self, w: Tensor) -> Tensor:
         """The mini-batch gradient at ``w``, [d]."""
         self.model.load(w)
+        self.gradients += 1
         first = self.loss is None
         # Around the backward pass too: autograd saves the running statistics for it.
         with torch.enable_grad(), nullcontext() if first else self._statistics.untouched():

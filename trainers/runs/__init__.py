@@ -1,6 +1,6 @@
 """A run from its settings to its directory: training, evaluation, resuming, comparison of recorded runs."""
 
-from trainers.runs.comparison import presented, report
+from trainers.runs.comparison import presented, report, warnings
 from trainers.runs.directory import RunDirectory
 from trainers.runs.evaluation import Evaluator
 from trainers.runs.records import RecordedRun, read_runs
@@ -15,4 +15,5 @@ __all__ = [
     "read_runs",
     "report",
     "train",
+    "warnings",
 ]

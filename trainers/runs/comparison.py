@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 
 from landscape.errors import FedscapeError
 from landscape.terminal.table import Table
+from trainers.runs.protocol import PROTOCOL, differences
 from trainers.runs.records import RecordedRun
 
 Cell = str | float | None
@@ -48,19 +49,28 @@ def report(runs: Sequence[RecordedRun], targets: Sequence[float] = (), *, group:
     columns = _columns(targets)
     if group:
         return _grouped(runs, columns)
-    names = [run.path.resolve().name for run in runs]
-    if len(set(names)) < len(names):
-        names = [str(run.path) for run in runs]
     rows = [
         (name, run.algorithm, run.status_text, *(column(run) for column in columns.values()))
-        for name, run in zip(names, runs, strict=True)
+        for name, run in zip(_names(runs), runs, strict=True)
     ]
     return Table(("run", "algorithm", "status", *columns), tuple(rows))
 
 
+def warnings(runs: Sequence[RecordedRun]) -> list[str]:
+    """Where runs differ in objective, evaluated model or the work of a round, a sentence each."""
+    return differences({name: run.protocol for name, run in zip(_names(runs), runs, strict=True)})
+
+
+def _names(runs: Sequence[RecordedRun]) -> list[str]:
+    names = [run.path.resolve().name for run in runs]
+    return names if len(set(names)) == len(names) else [str(run.path) for run in runs]
+
+
 def presented(table: Table) -> Table:
-    """The table to be printed: without empty columns, and with deviations beside their means."""
-    filled = {name for i, name in enumerate(table.columns) if i == 0 or any(row[i] is not None for row in table.rows)}
+    """The table to be printed: deviations beside their means, without empty columns and what all rows share of the
+    protocol."""
+    values = {name: {row[i] for row in table.rows} for i, name in enumerate(table.columns)}
+    filled = {name for name, found in values.items() if found != {None} and (name not in PROTOCOL or len(found) > 1)}
     kept = [(i, name) for i, name in enumerate(table.columns) if name in filled and not name.endswith(_DEVIATION)]
     rows = []
     for row in table.rows:
@@ -111,6 +121,7 @@ def _columns(targets: Sequence[float]) -> dict[str, Callable[[RecordedRun], Cell
     for target in targets:
         columns[f"rounds to {100 * target:g} %"] = rounds_to(target)
         columns[f"GB to {100 * target:g} %"] = traffic_to(target)
+    columns |= {name: lambda run, name=name: run.protocol[name] for name in PROTOCOL}  # type: ignore[misc]
     return columns | {
         "drift": lambda run: run.last("drift"),
         "MB down": lambda run: run.megabytes("bytes_down"),

@@ -21,7 +21,9 @@ from landscape.storage.files import (
 from landscape.version import versions
 from trainers.algorithm import Algorithm
 from trainers.algorithms import algorithm_name
+from trainers.federation.weights import ClientWeights
 from trainers.parts.parts import Parts
+from trainers.runs.earlier import in_todays_terms
 from trainers.settings import FREE_ON_RESUME, Settings
 
 
@@ -29,7 +31,8 @@ class RunDirectory:
     """Files of one run under ``path``.
 
     ``config.json`` (settings, parts and hyper-parameters), ``metrics.jsonl`` (one object a round),
-    ``partition.npz`` (the samples of each client) and, if the test data are split too, ``partition_test.npz``,
+    ``partition.npz`` (the samples of each client), ``weights.json`` (p_i of each client in the objective, and the
+    expected one in a round's mean of models) and, if the test data are split too, ``partition_test.npz``,
     ``ckpt.pt`` (latest model), ``rounds/NNNNN.pt`` (kept models), ``swa.pt`` (the mean of server models),
     ``result.json`` (how the run ended; written at its end), ``state.pt`` (for resuming), ``clients/`` and
     ``latest/`` (clients' states and models, if they are stored on disk). Each file is written whole or not at all;
@@ -76,7 +79,7 @@ class RunDirectory:
         return state
 
     def _compare(self, config: dict[str, Any]) -> None:
-        earlier = self.config()
+        earlier = in_todays_terms(self.config(), config["settings"]["weighting"], str(self.path))
         differing = []
         # SWA's schedule depends on the number of rounds.
         free = set(FREE_ON_RESUME) - ({"rounds"} if "swa" in config["parts"] else set())
@@ -136,6 +139,12 @@ class RunDirectory:
     def save_partition(self, partition: Partition) -> None:
         """Write ``partition.npz``."""
         partition.save(self.path / "partition.npz")
+
+    def save_weights(self, weights: ClientWeights) -> None:
+        """Write ``weights.json``: p_i of the objective and the expected ones in a round's mean, by client."""
+        expected = None if weights.expected is None else weights.expected.tolist()
+        told = {"objective": weights.objective.tolist(), "expected": expected, "difference": weights.bias}
+        write_json(self.path / "weights.json", told)
 
     def save_test_partition(self, partition: Partition) -> None:
         """Write ``partition_test.npz``."""

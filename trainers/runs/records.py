@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from landscape.errors import FedscapeError
+from trainers.runs.protocol import protocol
 
 Record = dict[str, Any]
 Status = Literal["finished", "diverged", "unfinished"]
@@ -19,7 +20,7 @@ SAME_RESULT = ("seed", "device", "data_dir", "save_every", "save_clients", "clie
 """Settings in which runs of one group may differ: they change neither what is trained nor for how long."""
 
 _LAST_SHARE = 0.1
-_NUMBERS = ("test_", "train_", "swa_", "client_", "bytes_", "seconds", "drift")
+_NUMBERS = ("test_", "train_", "swa_", "client_", "bytes_", "seconds", "drift", "steps", "gradients")
 
 
 @dataclass(frozen=True)
@@ -124,6 +125,11 @@ class RecordedRun:
         with_both = [r for r in self.metrics if r.get(name) is not None and r.get("clients")]
         clients = sum(len(record["clients"]) for record in with_both)
         return sum(record[name] for record in with_both) / clients / 1e6 if clients else None
+
+    @cached_property
+    def protocol(self) -> dict[str, str | float | None]:
+        """Objective, evaluated model and the work of a round (:func:`trainers.runs.protocol.protocol`)."""
+        return protocol(self.config, self.metrics)
 
     @cached_property
     def configuration(self) -> str:

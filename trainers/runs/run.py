@@ -172,6 +172,9 @@ class _Training:
         """Run all rounds that are not done yet."""
         settings, federation = self.settings, self.federation
         state = self.directory.open(self.algorithm, settings, self.parts, resume=resume)
+        self.directory.save_weights(federation.weights)
+        if progress:
+            print(federation.weights.describe(), file=sys.stderr)
         if progress and federation.store.peak_memory:
             print(federation.store.describe(), file=sys.stderr)
         if self.test_partition is not None:

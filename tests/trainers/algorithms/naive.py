@@ -15,16 +15,28 @@ EPOCHS = SETTINGS["local_epochs"]
 
 
 class Clients:
-    """The clients' full-batch gradients, by hand."""
+    """The clients' full-batch gradients, by hand, and their weights p_i."""
 
-    def __init__(self):
+    def __init__(self, weighting="samples"):
         self.model, data = net(), samples()
+        self.p = [n / sum(SIZES) if weighting == "samples" else 1 / len(SIZES) for n in SIZES]
         self.names = [name for name, _ in self.model.named_parameters()]
         self.x = [data.inputs[torch.from_numpy(i)] for i in partition().clients]
         self.y = [data.targets[torch.from_numpy(i)] for i in partition().clients]
 
     def start(self):
         return [p.detach().clone() for p in self.model.parameters()]
+
+    def mean(self, models, sampled):
+        """Σ_S p_i w_i / Σ_S p_i."""
+        total = sum(self.p[i] for i in sampled)
+        return [
+            sum(self.p[i] * m[j] for i, m in zip(sampled, models, strict=True)) / total for j in range(len(models[0]))
+        ]
+
+    def over_all(self, states):
+        """Σ p_i state_i over all clients."""
+        return [sum(p * s[j] for p, s in zip(self.p, states, strict=True)) for j in range(len(states[0]))]
 
     def gradient(self, i, w):
         for p, value in zip(self.model.parameters(), w, strict=True):
@@ -50,20 +62,7 @@ def batches(i, size, number):
     return batch_indices(SIZES[i], size, EPOCHS, torch_generator(SETTINGS["seed"], "batches", number, i))
 
 
-def mean(models, weights):
-    total = sum(weights)
-    return [sum(wt * m[j] for wt, m in zip(weights, models, strict=True)) / total for j in range(len(models[0]))]
-
-
-def by_samples(sampled):
-    return [SIZES[i] for i in sampled]
-
-
-def equally(sampled):
-    return [1.0 for _ in sampled]
-
-
-def fedavg_round(clients, w, sampled, lr, server_lr=1.0, weight_decay=0.0, weigh=by_samples):
+def fedavg_round(clients, w, sampled, lr, server_lr=1.0, weight_decay=0.0):
     locals_ = []
     for i in sampled:
         wi = [t.clone() for t in w]
@@ -71,7 +70,7 @@ def fedavg_round(clients, w, sampled, lr, server_lr=1.0, weight_decay=0.0, weigh
             g = clients.gradient(i, wi)
             wi = [a - lr * (b + weight_decay * a) for a, b in zip(wi, g, strict=True)]
         locals_.append(wi)
-    average = mean(locals_, weigh(sampled))
+    average = clients.mean(locals_, sampled)
     return [a + server_lr * (b - a) for a, b in zip(w, average, strict=True)]
 
 
@@ -83,7 +82,7 @@ def fedprox_round(clients, w, sampled, lr, mu):
             g = clients.gradient(i, wi)
             wi = [a - lr * (b + mu * (a - c)) for a, b, c in zip(wi, g, w, strict=True)]
         locals_.append(wi)
-    return mean(locals_, by_samples(sampled))
+    return clients.mean(locals_, sampled)
 
 
 def fedsam_round(clients, w, sampled, lr, rho, weight_decay=0.0):
@@ -96,7 +95,7 @@ def fedsam_round(clients, w, sampled, lr, rho, weight_decay=0.0):
             up = clients.gradient(i, [a + rho * b / norm for a, b in zip(wi, g, strict=True)])
             wi = [a - lr * (b + weight_decay * a) for a, b in zip(wi, up, strict=True)]
         locals_.append(wi)
-    return mean(locals_, equally(sampled))
+    return clients.mean(locals_, sampled)
 
 
 def fedasam_round(clients, w, sampled, lr, rho, eta):
@@ -113,7 +112,7 @@ def fedasam_round(clients, w, sampled, lr, rho, eta):
             up = clients.gradient(i, [a + rho * t**2 * b / norm for a, t, b in zip(wi, scale, g, strict=True)])
             wi = [a - lr * b for a, b in zip(wi, up, strict=True)]
         locals_.append(wi)
-    return mean(locals_, by_samples(sampled))
+    return clients.mean(locals_, sampled)
 
 
 class NaiveScaffold:
@@ -135,7 +134,7 @@ class NaiveScaffold:
             dw.append([a - x for a, x in zip(y, w, strict=True)])
             dc.append([a - b for a, b in zip(plus, self.ci[i], strict=True)])
             self.ci[i] = plus
-        new = [x + self.server_lr * d for x, d in zip(w, mean(dw, equally(sampled)), strict=True)]
-        step = mean(dc, equally(sampled))
-        self.c = [c + len(sampled) / len(SIZES) * d for c, d in zip(self.c, step, strict=True)]
+        new = [x + self.server_lr * d for x, d in zip(w, clients.mean(dw, sampled), strict=True)]
+        for i, change in zip(sampled, dc, strict=True):
+            self.c = [c + clients.p[i] * d for c, d in zip(self.c, change, strict=True)]
         return new

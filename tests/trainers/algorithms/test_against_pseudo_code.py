@@ -8,10 +8,11 @@ from tests.trainers.federations import SETTINGS, federation
 from trainers import FedASAM, FedAvg, FedProx, FedSAM, Scaffold
 
 ROUNDS = 6
+WEIGHTINGS = ("samples", "uniform")
 
 
 def relative_error(algorithm, naive_round, **changes):
-    ours, clients = federation(algorithm, **changes), naive.Clients()
+    ours, clients = federation(algorithm, **changes), naive.Clients(changes.get("weighting", "samples"))
     w = clients.start()
     assert torch.equal(torch.cat([t.reshape(-1) for t in w]), ours.server.w)
     worst, seen = 0.0, set()
@@ -34,7 +35,7 @@ def test_fedavg_is_the_sample_weighted_mean_of_local_sgd(server_lr):
 
 def test_uniform_weighting_is_the_plain_mean():
     def plain(c, w, s, lr):
-        return naive.fedavg_round(c, w, s, lr, weigh=naive.equally)
+        return naive.fedavg_round(naive.Clients("uniform"), w, s, lr)
 
     assert relative_error(FedAvg(), plain, weighting="uniform") < 1e-12
     assert relative_error(FedAvg(), plain, weighting="samples") > 1e-3  # so the weighting matters here
@@ -69,17 +70,18 @@ def test_fedasam_scales_weights_and_norm_scales_but_not_biases():
     assert error < 1e-11
 
 
+@pytest.mark.parametrize("weighting", WEIGHTINGS)
 @pytest.mark.parametrize("server_lr", [1.0, 0.8])
-def test_scaffold_option_two(server_lr):
+def test_scaffold_option_two(server_lr, weighting):
     reference = naive.NaiveScaffold(naive.Clients().start(), server_lr)
-    assert relative_error(Scaffold(server_lr), reference.round) < 1e-11
+    assert relative_error(Scaffold(server_lr), reference.round, weighting=weighting) < 1e-11
 
 
-def test_scaffold_control_variate_of_the_server_is_the_mean_of_all_clients_whatever_the_weighting():
-    ours = federation(Scaffold(), weighting="samples")
+@pytest.mark.parametrize("weighting", WEIGHTINGS)
+def test_scaffold_control_variate_of_the_server_is_the_weighted_mean_of_all_clients(weighting):
+    ours = federation(Scaffold(), weighting=weighting)
     for _ in range(ROUNDS):
         ours.step()
-    clients = ours.settings.clients
-    mean = sum(ours.store.fetch(i).c for i in range(clients)) / clients
+    mean = sum(p * ours.store.fetch(i).c for i, p in enumerate(naive.Clients(weighting).p))
     torch.testing.assert_close(ours.server.c, mean, rtol=1e-12, atol=1e-14)
     assert ours.server.c.norm() > 1e-3

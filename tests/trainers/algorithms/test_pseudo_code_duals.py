@@ -4,16 +4,14 @@ import pytest
 
 from landscape import FedscapeError
 from tests.trainers.algorithms import test_contract
-from tests.trainers.algorithms.naive import EPOCHS, Clients, by_samples, equally, length, mean, zeros
-from tests.trainers.algorithms.test_against_pseudo_code import relative_error
+from tests.trainers.algorithms.naive import EPOCHS, Clients, length, zeros
+from tests.trainers.algorithms.test_against_pseudo_code import WEIGHTINGS, relative_error
 from tests.trainers.federations import SIZES, federation
 from trainers.algorithms.adabest import AdaBest
 from trainers.algorithms.feddc import FedDC
 from trainers.algorithms.feddyn import FedDyn
 from trainers.algorithms.fedsmoo import FedSMOO
 from trainers.algorithms.fedspeed import FedSpeed
-
-N = len(SIZES)
 
 
 class NaiveFedDyn:
@@ -36,8 +34,9 @@ class NaiveFedDyn:
             self.slopes[k] = [s - self.alpha * (a - x) for s, a, x in zip(self.slopes[k], theta, w, strict=True)]
             models.append(theta)
         for j in range(len(w)):
-            self.h[j] = self.h[j] - self.alpha / N * sum(theta[j] - w[j] for theta in models)
-        return [a - h / self.alpha for a, h in zip(mean(models, equally(sampled)), self.h, strict=True)]
+            moved = sum(clients.p[k] * (theta[j] - w[j]) for k, theta in zip(sampled, models, strict=True))
+            self.h[j] = self.h[j] - self.alpha * moved
+        return [a - h / self.alpha for a, h in zip(clients.mean(models, sampled), self.h, strict=True)]
 
 
 class NaiveFedDC:
@@ -49,7 +48,7 @@ class NaiveFedDC:
         self.h, self.g = [zeros(w) for _ in SIZES], [zeros(w) for _ in SIZES]
 
     def round(self, clients, w, sampled, lr):
-        sent, average = [], [sum(g[j] for g in self.g) / N for j in range(len(w))]  # over all clients
+        sent, average = [], clients.over_all(self.g)
         new = {}
         for i in sampled:
             theta = [t.clone() for t in w]
@@ -65,11 +64,11 @@ class NaiveFedDC:
             sent.append([a + h for a, h in zip(theta, self.h[i], strict=True)])
         for i in sampled:
             self.g[i] = new[i]
-        return mean(sent, by_samples(sampled))
+        return clients.mean(sent, sampled)
 
 
 class NaiveFedDCOfficial:
-    """The authors' train_FedDC for clients of one weight, with the round's own rate."""
+    """The authors' train_FedDC for clients of one weight, with the round's own rate, and weights put in."""
 
     def __init__(self, alpha):
         w = Clients().start()
@@ -89,20 +88,18 @@ class NaiveFedDCOfficial:
                 moved = theta[j] - w[j]
                 self.h[i][j] = self.h[i][j] + moved
                 state = self.state[i][j] - self.cloud[j] - moved / EPOCHS / lr
-                change[j] = change[j] + state - self.state[i][j]
+                change[j] = change[j] + clients.p[i] * (state - self.state[i][j])
                 self.state[i][j] = state
             models.append(theta)
-        self.cloud = [c + d / N for c, d in zip(self.cloud, change, strict=True)]
-        return [
-            a + sum(h[j] for h in self.h) / N for j, a in enumerate(mean(models, by_samples(sampled)))
-        ]  # weighted here as the run is
+        self.cloud = [c + d for c, d in zip(self.cloud, change, strict=True)]
+        return [a + h for a, h in zip(clients.mean(models, sampled), clients.over_all(self.h), strict=True)]
 
 
 class NaiveFedSpeed:
-    """Sun et al. 2023 (ICLR), Algorithm 1; officially FL-Simulator's ESAM and server."""
+    """Sun et al. 2023 (ICLR), Algorithm 1; officially FL-Simulator's ESAM; its server with ``correction`` all."""
 
-    def __init__(self, rho, alpha, lam, variant):
-        self.rho, self.alpha, self.lam, self.variant = rho, alpha, lam, variant
+    def __init__(self, rho, alpha, lam, variant, correction):
+        self.rho, self.alpha, self.lam, self.variant, self.correction = rho, alpha, lam, variant, correction
         self.hat = [zeros(Clients().start()) for _ in SIZES]
 
     def round(self, clients, w, sampled, lr):
@@ -119,17 +116,18 @@ class NaiveFedSpeed:
             self.hat[i] = [g - (a - b) / self.lam for g, a, b in zip(self.hat[i], x, w, strict=True)]
             models.append(x)
             corrected.append([a - self.lam * g for a, g in zip(x, self.hat[i], strict=True)])
-        if self.variant == "paper":
-            return mean(corrected, equally(sampled))
-        return [a - self.lam * sum(g[j] for g in self.hat) / N for j, a in enumerate(mean(models, equally(sampled)))]
+        if self.correction == "sampled":
+            return clients.mean(corrected, sampled)
+        taken = clients.over_all(self.hat)
+        return [a - self.lam * g for a, g in zip(clients.mean(models, sampled), taken, strict=True)]
 
 
 class NaiveFedSMOO:
     """Sun et al. 2023 (ICML), Algorithm 1; officially without ŝ in line 13."""
 
-    def __init__(self, r, beta, variant, weigh=equally):
+    def __init__(self, r, beta, variant):
         w = Clients().start()
-        self.r, self.beta, self.variant, self.weigh = r, beta, variant, weigh
+        self.r, self.beta, self.variant = r, beta, variant
         self.s, self.lam = zeros(w), zeros(w)
         self.lams, self.mus = [zeros(w) for _ in SIZES], [zeros(w) for _ in SIZES]
 
@@ -149,12 +147,13 @@ class NaiveFedSMOO:
             tildes.append(mu if self.variant == "official" else [a - b for a, b in zip(mu, s, strict=True)])
             self.lams[i] = [c - (a - d) / self.beta for a, c, d in zip(x, self.lams[i], w, strict=True)]
             models.append(x)
-        s = mean(tildes, equally(sampled))
+        s = clients.mean(tildes, sampled)
         norm = length(s)
         self.s = [self.r * a / norm for a in s]
         for j in range(len(w)):
-            self.lam[j] = self.lam[j] - sum(x[j] - w[j] for x in models) / (self.beta * N)
-        return [a - self.beta * c for a, c in zip(mean(models, self.weigh(sampled)), self.lam, strict=True)]
+            moved = sum(clients.p[i] * (x[j] - w[j]) for i, x in zip(sampled, models, strict=True))
+            self.lam[j] = self.lam[j] - moved / self.beta
+        return [a - self.beta * c for a, c in zip(clients.mean(models, sampled), self.lam, strict=True)]
 
 
 class NaiveAdaBest:
@@ -178,7 +177,7 @@ class NaiveAdaBest:
             self.h[i] = [h / away + self.mu * (x - a) for h, x, a in zip(self.h[i], w, theta, strict=True)]
             self.last[i] = self.t
             models.append(theta)
-        average = mean(models, equally(sampled))
+        average = clients.mean(models, sampled)
         h = [self.beta * (a - b) for a, b in zip(self.average, average, strict=True)]
         self.average = average
         return [a - b for a, b in zip(average, h, strict=True)]
@@ -187,12 +186,14 @@ class NaiveAdaBest:
 CASES = [
     (FedDyn(), NaiveFedDyn, (0.1,)),
     (FedDyn(0.7), NaiveFedDyn, (0.7,)),
-    (FedDC(), NaiveFedDC, (0.01,)),
-    (FedDC(0.3), NaiveFedDC, (0.3,)),
-    (FedDC(0.3, "official"), NaiveFedDCOfficial, (0.3,)),
-    (FedSpeed(), NaiveFedSpeed, (0.1, 1.0, 10.0, "paper")),
-    (FedSpeed(0.4, 0.6, 4.0), NaiveFedSpeed, (0.4, 0.6, 4.0, "paper")),
-    (FedSpeed(0.4, 1.0, 4.0, "official"), NaiveFedSpeed, (0.4, 1.0, 4.0, "official")),
+    (FedDC(), NaiveFedDCOfficial, (0.01,)),
+    (FedDC(0.3), NaiveFedDCOfficial, (0.3,)),
+    (FedDC(0.3, "sampled"), NaiveFedDC, (0.3,)),
+    (FedSpeed(), NaiveFedSpeed, (0.1, 1.0, 10.0, "paper", "all")),
+    (FedSpeed(0.4, 0.6, 4.0), NaiveFedSpeed, (0.4, 0.6, 4.0, "paper", "all")),
+    (FedSpeed(0.4, 0.6, 4.0, "paper", "sampled"), NaiveFedSpeed, (0.4, 0.6, 4.0, "paper", "sampled")),
+    (FedSpeed(0.4, 1.0, 4.0, "official"), NaiveFedSpeed, (0.4, 1.0, 4.0, "official", "all")),
+    (FedSpeed(0.4, 1.0, 4.0, "official", "sampled"), NaiveFedSpeed, (0.4, 1.0, 4.0, "official", "sampled")),
     (FedSMOO(), NaiveFedSMOO, (0.1, 10.0, "paper")),
     (FedSMOO(0.4, 3.0), NaiveFedSMOO, (0.4, 3.0, "paper")),
     (FedSMOO(0.4, 3.0, "official"), NaiveFedSMOO, (0.4, 3.0, "official")),
@@ -204,14 +205,10 @@ CASES = [
 ALGORITHMS = [case[0] for case in CASES]
 
 
+@pytest.mark.parametrize("weighting", WEIGHTINGS)
 @pytest.mark.parametrize(("algorithm", "reference", "values"), CASES, ids=map(str, ALGORITHMS))
-def test_is_its_pseudo_code(algorithm, reference, values):
-    assert relative_error(algorithm, reference(*values).round) < 1e-11
-
-
-def test_fedsmoo_weighs_models_but_neither_perturbations_nor_duals():
-    reference = NaiveFedSMOO(0.4, 3.0, "official", by_samples)
-    assert relative_error(FedSMOO(0.4, 3.0, "official"), reference.round, weighting="samples") < 1e-11
+def test_is_its_pseudo_code(algorithm, reference, values, weighting):
+    assert relative_error(algorithm, reference(*values).round, weighting=weighting) < 1e-11
 
 
 def test_adabest_forgets_by_the_rounds_a_client_missed():
@@ -237,12 +234,13 @@ def test_traffic_is_what_the_documentation_says(algorithm):
     [
         lambda: FedDyn(0),
         lambda: FedDC(-0.1),
-        lambda: FedDC(variant="code"),
+        lambda: FedDC(server_correction="code"),
         lambda: FedSpeed(rho=-1),
         lambda: FedSpeed(lam=0),
         lambda: FedSpeed(alpha=1.5),
         lambda: FedSpeed(alpha=0.5, variant="official"),
         lambda: FedSpeed(variant="code"),
+        lambda: FedSpeed(server_correction="code"),
         lambda: FedSMOO(r=-1),
         lambda: FedSMOO(beta=0),
         lambda: FedSMOO(variant="code"),

@@ -7,7 +7,7 @@ from torch import nn
 from landscape import FedscapeError, Samples
 from landscape.autograd.flat import FlatModule
 from tests.trainers.algorithms import naive
-from tests.trainers.algorithms.naive import EPOCHS, add, equally, mean
+from tests.trainers.algorithms.naive import EPOCHS, add
 from tests.trainers.algorithms.test_against_pseudo_code import ROUNDS, relative_error
 from tests.trainers.federations import SETTINGS, SIZES, federation, net, partition, samples
 from trainers import FedSAM, Round, State
@@ -36,7 +36,7 @@ class NaiveFedRobust:
                 self.matrices[i] = self.matrices[i] + self.ascent_lr * by_matrix
                 self.shifts[i] = self.shifts[i] + self.ascent_lr * by_shift
             models.append(wi)
-        return mean(models, equally(sampled))
+        return clients.mean(models, sampled)
 
     def slopes(self, clients, i, w):
         parameters = list(clients.model.parameters())

@@ -45,7 +45,7 @@ class NaiveFedAvgM:
         self.v, self.server_lr, self.beta = zeros(w), server_lr, beta
 
     def round(self, clients, w, sampled, lr):
-        gradient = [-d for d in naive.mean(changes_by_sgd(clients, w, sampled, lr), naive.by_samples(sampled))]
+        gradient = [-d for d in clients.mean(changes_by_sgd(clients, w, sampled, lr), sampled)]
         self.v = [self.beta * v + g for v, g in zip(self.v, gradient, strict=True)]
         return [x - self.server_lr * v for x, v in zip(w, self.v, strict=True)]
 
@@ -58,7 +58,7 @@ class NaiveFedOpt:
         self.kind, self.server_lr, self.beta1, self.beta2, self.tau = kind, server_lr, beta1, beta2, tau
 
     def round(self, clients, w, sampled, lr):
-        delta = naive.mean(changes_by_sgd(clients, w, sampled, lr), naive.equally(sampled))
+        delta = clients.mean(changes_by_sgd(clients, w, sampled, lr), sampled)
         new = []
         for j, d in enumerate(delta):
             self.m[j] = self.beta1 * self.m[j] + (1 - self.beta1) * d
@@ -84,8 +84,8 @@ class NaiveClientMomentum:
     The papers' Δ⁺ = −1/(ηKS) Σ (x_i − x); x ← x − η_g Δ⁺; their η_g is ours times Kη.
     """
 
-    def __init__(self, w, share, server_lr, rho=None, weigh=naive.equally):
-        self.delta, self.share, self.server_lr, self.rho, self.weigh = zeros(w), share, server_lr, rho, weigh
+    def __init__(self, w, share, server_lr, rho=None):
+        self.delta, self.share, self.server_lr, self.rho = zeros(w), share, server_lr, rho
 
     def round(self, clients, w, sampled, lr):
         changes = []
@@ -98,7 +98,7 @@ class NaiveClientMomentum:
                 v = [self.share * a + (1 - self.share) * b for a, b in zip(g, self.delta, strict=True)]
                 x = [a - lr * b for a, b in zip(x, v, strict=True)]
             changes.append([a - b for a, b in zip(x, w, strict=True)])
-        self.delta = [-d / (lr * EPOCHS) for d in naive.mean(changes, self.weigh(sampled))]
+        self.delta = [-d / (lr * EPOCHS) for d in clients.mean(changes, sampled)]
         papers_rate = self.server_lr * EPOCHS * lr
         return [x - papers_rate * d for x, d in zip(w, self.delta, strict=True)]
 
@@ -106,8 +106,8 @@ class NaiveClientMomentum:
 class NaiveMimeLite:
     """Karimireddy et al. 2021, Algorithm 1 (MimeLite), U(g, m) = (1 − β)g + βm, V(g, m) = (1 − β)g + βm."""
 
-    def __init__(self, w, beta, server_lr, weigh=naive.equally):
-        self.m, self.beta, self.server_lr, self.weigh = zeros(w), beta, server_lr, weigh
+    def __init__(self, w, beta, server_lr):
+        self.m, self.beta, self.server_lr = zeros(w), beta, server_lr
 
     def round(self, clients, x, sampled, lr):
         models, gradients = [], []
@@ -118,10 +118,9 @@ class NaiveMimeLite:
                 y = [a - lr * ((1 - self.beta) * b + self.beta * m) for a, b, m in zip(y, g, self.m, strict=True)]
             models.append(y)
             gradients.append(clients.gradient(i, x))
-        weights = self.weigh(sampled)
-        full = naive.mean(gradients, weights)
+        full = clients.mean(gradients, sampled)
         self.m = [(1 - self.beta) * g + self.beta * m for g, m in zip(full, self.m, strict=True)]
-        return [a + self.server_lr * (b - a) for a, b in zip(x, naive.mean(models, weights), strict=True)]
+        return [a + self.server_lr * (b - a) for a, b in zip(x, clients.mean(models, sampled), strict=True)]
 
 
 def fedgsam_round(clients, w, sampled, lr, rho, alpha):
@@ -137,7 +136,7 @@ def fedgsam_round(clients, w, sampled, lr, rho, alpha):
             across = [a - cosine * norm_g * b / norm_p for a, b in zip(g, p, strict=True)]
             x = [a - lr * (b - alpha * c) for a, b, c in zip(x, p, across, strict=True)]
         models.append(x)
-    return naive.mean(models, naive.equally(sampled))
+    return clients.mean(models, sampled)
 
 
 def initial():
@@ -168,9 +167,9 @@ def test_fedcm(alpha, server_lr):
     assert relative_error(FedCM(alpha, server_lr), reference.round) < EXACT
 
 
-def test_fedcm_with_weights_by_samples():
-    reference = NaiveClientMomentum(initial(), 0.2, 1.0, weigh=naive.by_samples)
-    assert relative_error(FedCM(0.2), reference.round, weighting="samples") < EXACT
+def test_fedcm_with_uniform_weights():
+    reference = NaiveClientMomentum(initial(), 0.2, 1.0)
+    assert relative_error(FedCM(0.2), reference.round, weighting="uniform") < EXACT
 
 
 @pytest.mark.parametrize(("rho", "beta", "server_lr"), [(0.05, 0.1, 1.0), (0.4, 0.3, 0.7)])
@@ -185,9 +184,9 @@ def test_mimelite(beta, server_lr):
     assert relative_error(MimeLite(beta, server_lr), reference.round) < EXACT
 
 
-def test_mimelite_with_weights_by_samples():
-    reference = NaiveMimeLite(initial(), 0.6, 1.0, naive.by_samples)
-    assert relative_error(MimeLite(0.6), reference.round, weighting="samples") < EXACT
+def test_mimelite_with_uniform_weights():
+    reference = NaiveMimeLite(initial(), 0.6, 1.0)
+    assert relative_error(MimeLite(0.6), reference.round, weighting="uniform") < EXACT
 
 
 @pytest.mark.parametrize(("rho", "alpha"), [(0.05, 0.2), (0.4, 0.7)])
@@ -197,7 +196,7 @@ def test_fedgsam(rho, alpha):
 
 
 def test_momentum_of_clients_that_take_different_numbers_of_steps_is_the_mean_over_all_their_steps():
-    """Mini-batches of 4 of 5, 12, 3, ... samples: Δ⁺ = −Σ_i d_i/(η Σ_i K_i), by plain loops over six rounds."""
+    """Mini-batches of 4 of 5, 12, 3, ... samples: Δ⁺ = −Σ p_i d_i/(η Σ p_i K_i), by plain loops over six rounds."""
     alpha, size = 0.3, 4
     ours, clients = federation(FedCM(alpha), batch_size=size), naive.Clients()
     x, y = clients.x, clients.y
@@ -207,18 +206,19 @@ def test_momentum_of_clients_that_take_different_numbers_of_steps_is_the_mean_ov
         lr = SETTINGS["lr"] * SETTINGS["lr_decay"] ** (number - 1)
         moved, steps, models = zeros(w), 0, []
         for i in sampled:
-            wi, order, before = [t.clone() for t in w], torch_generator(4, "batches", number, i), steps
+            wi, order, taken = [t.clone() for t in w], torch_generator(4, "batches", number, i), 0
             for _ in range(EPOCHS):
                 for positions in torch.randperm(SIZES[i], generator=order).split(size):
                     clients.x, clients.y = {i: x[i][positions]}, {i: y[i][positions]}
                     g = clients.gradient(i, wi)
                     v = [alpha * a + (1 - alpha) * b for a, b in zip(g, delta, strict=True)]
                     wi = [a - lr * b for a, b in zip(wi, v, strict=True)]
-                    steps += 1
-            counts.add(steps - before)
+                    taken += 1
+            counts.add(taken)
             models.append(wi)
-            moved = [m + a - b for m, a, b in zip(moved, wi, w, strict=True)]
-        w, delta = naive.mean(models, naive.equally(sampled)), [-m / (lr * steps) for m in moved]
+            moved = [m + clients.p[i] * (a - b) for m, a, b in zip(moved, wi, w, strict=True)]
+            steps += clients.p[i] * taken
+        w, delta = clients.mean(models, sampled), [-m / (lr * steps) for m in moved]
     assert len(counts) > 2
     for ours_, theirs in ((ours.server.w, w), (ours.server.momentum, delta)):
         flat = torch.cat([t.reshape(-1) for t in theirs])

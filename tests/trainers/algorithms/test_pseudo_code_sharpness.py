@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from tests.trainers.algorithms import naive
-from tests.trainers.algorithms.naive import EPOCHS, add, batches, by_samples, equally, length, mean, zeros
-from tests.trainers.algorithms.test_against_pseudo_code import ROUNDS, relative_error
+from tests.trainers.algorithms.naive import EPOCHS, add, batches, length, zeros
+from tests.trainers.algorithms.test_against_pseudo_code import ROUNDS, WEIGHTINGS, relative_error
 from tests.trainers.algorithms.test_identities import after
 from tests.trainers.federations import SIZES, federation
 from trainers import FedAvg
@@ -40,9 +40,9 @@ class NaiveFedGAMMA:
             models.append(wi)
             changes.append(add(plus, self.ci[i], -1.0))
             self.ci[i] = plus
-        for change in changes:
-            self.c = add(self.c, change, 1 / len(SIZES))
-        return add(w, add(mean(models, equally(sampled)), w, -1.0), self.server_lr)
+        for i, change in zip(sampled, changes, strict=True):
+            self.c = add(self.c, change, clients.p[i])
+        return add(w, add(clients.mean(models, sampled), w, -1.0), self.server_lr)
 
 
 class NaiveFedLESAM:
@@ -76,10 +76,10 @@ class NaiveFedLESAM:
             self.old[i] = w
             models.append(wi)
         self.ci = controls
-        self.c = mean(self.ci, [1.0] * len(SIZES))
-        new = mean(models, equally(sampled))
+        self.c = clients.over_all(self.ci)
+        new = clients.mean(models, sampled)
         if self.base == "feddyn":
-            new = add(new, mean(self.duals, [1.0] * len(SIZES)), -1 / self.alpha)
+            new = add(new, clients.over_all(self.duals), -1 / self.alpha)
         return new
 
 
@@ -108,17 +108,18 @@ class NaiveFedGloSS:
                 wi = add(wi, add(add(g, self.duals[i], -1.0), add(wi, start, -1.0), 1 / self.beta), -lr)  # 15
             self.duals[i] = add(self.duals[i], add(wi, start, -1.0), -1 / self.beta)  # 19
             models.append(wi)
-        for wi in models:
-            self.sigma = add(self.sigma, add(wi, start, -1.0), -1 / (self.beta * len(SIZES)))  # 22
-        self.pseudo = add(start, mean(models, by_samples(sampled)), -1.0)  # 23
+        for i, wi in zip(sampled, models, strict=True):
+            self.sigma = add(self.sigma, add(wi, start, -1.0), -clients.p[i] / self.beta)  # 22
+        self.pseudo = add(start, clients.mean(models, sampled), -1.0)  # 23
         self.t += 1
         return add(add(w, self.pseudo, -1.0), self.sigma, -self.beta)  # 24
 
 
+@pytest.mark.parametrize("weighting", WEIGHTINGS)
 @pytest.mark.parametrize("server_lr", [1.0, 0.8])
-def test_fedgamma_is_scaffold_on_the_sam_gradient(server_lr):
+def test_fedgamma_is_scaffold_on_the_sam_gradient(server_lr, weighting):
     reference = NaiveFedGAMMA(0.4, server_lr)
-    assert relative_error(FedGAMMA(0.4, server_lr=server_lr), reference.round) < TOLERANCE
+    assert relative_error(FedGAMMA(0.4, server_lr=server_lr), reference.round, weighting=weighting) < TOLERANCE
 
 
 def test_fedgamma_divides_by_each_clients_own_number_of_steps():
@@ -127,9 +128,11 @@ def test_fedgamma_divides_by_each_clients_own_number_of_steps():
     assert relative_error(FedGAMMA(0.2), NaiveFedGAMMA(0.2, size=4).round, batch_size=4) < TOLERANCE
 
 
+@pytest.mark.parametrize("weighting", WEIGHTINGS)
 @pytest.mark.parametrize(("base", "alpha"), [("fedavg", 0.1), ("scaffold", 0.1), ("feddyn", 0.1), ("feddyn", 0.4)])
-def test_fedlesam_looks_back_to_the_model_the_client_received_last(base, alpha):
-    assert relative_error(FedLESAM(0.4, base, alpha), NaiveFedLESAM(0.4, base, alpha).round) < TOLERANCE
+def test_fedlesam_looks_back_to_the_model_the_client_received_last(base, alpha, weighting):
+    reference = NaiveFedLESAM(0.4, base, alpha)
+    assert relative_error(FedLESAM(0.4, base, alpha), reference.round, weighting=weighting) < TOLERANCE
 
 
 def test_fedlesam_takes_the_initial_model_for_received_by_all():
@@ -138,11 +141,9 @@ def test_fedlesam_takes_the_initial_model_for_received_by_all():
     torch.testing.assert_close(after(FedLESAM(0.4), 1), after(FedAvg(), 1), rtol=1e-12, atol=1e-14)
 
 
-@pytest.mark.parametrize("weighting", ["samples", "uniform"])
+@pytest.mark.parametrize("weighting", WEIGHTINGS)
 @pytest.mark.parametrize("radii", [(0.3, 0.2, 4.0), (0.3, 0.2, 15.0), (0.2, 0.0, 4.0), (0.0, 0.2, 4.0)])
-def test_fedgloss_starts_clients_uphill_and_descends_from_where_it_stood(radii, weighting, monkeypatch):
-    if weighting == "uniform":
-        monkeypatch.setattr("tests.trainers.algorithms.test_pseudo_code_sharpness.by_samples", equally)
+def test_fedgloss_starts_clients_uphill_and_descends_from_where_it_stood(radii, weighting):
     assert relative_error(FedGloSS(*radii), NaiveFedGloSS(*radii).round, weighting=weighting) < TOLERANCE
 
 

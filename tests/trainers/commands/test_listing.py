@@ -51,6 +51,17 @@ def test_traffic_is_counted_not_declared():
     assert (found.down, found.up) == (2, 2)
 
 
+@pytest.mark.parametrize("name", list(ALGORITHMS))
+def test_bias_listed_is_that_of_the_defaults(name):
+    assert entry(name, ALGORITHMS.get(name)()).bias == ALGORITHMS.get(name)().bias
+
+
+def test_table_says_who_comes_to_rest_where_the_objective_does(capsys):
+    main([])
+    at_rest = {line.split()[0] for line in capsys.readouterr().out.splitlines() if "∇F = 0  " in line}
+    assert at_rest == {"scaffold", "feddyn", "feddc", "centralised"}
+
+
 def test_table_has_a_row_for_each_algorithm_with_its_paper(capsys):
     assert run(lambda: main([])) == 0
     out = capsys.readouterr().out

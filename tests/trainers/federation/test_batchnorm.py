@@ -151,7 +151,7 @@ def test_only_averaged_ones_are_sent():
 
 def test_a_pass_over_all_of_a_clients_data_leaves_them_alone():
     """MimeLite takes the full gradient at w^t before its steps; with β = 0 it is FedAvg, statistics included."""
-    ours, plain = with_batchnorm(MimeLite(0.0)), with_batchnorm(FedAvg(), weighting="uniform")
+    ours, plain = with_batchnorm(MimeLite(0.0)), with_batchnorm(FedAvg())
     for _ in range(3):
         ours.step(), plain.step()
     torch.testing.assert_close(ours.statistics, plain.statistics, rtol=1e-12, atol=1e-14)

@@ -17,21 +17,21 @@ ROUNDS = 2500
 class Idle:
     """Clients that do nothing; keeps the rounds as they see them."""
 
-    def __init__(self):
-        self.rounds = []
+    def __init__(self, clients):
+        self.rounds, self.sizes = [], [1] * clients
 
     def work(self, clients, received, store, round):
         self.rounds.append((clients, round))
         for client in clients:
             yield ClientResult(
-                client, 1, received.w, {"delta": torch.zeros(2)}, State(), torch.zeros(()).double(), 1, 1
+                client, received.w, {"delta": torch.zeros(2)}, State(), torch.zeros(()).double(), 1, 1, 1
             )
 
 
 def drawn(clients, per_round, sampling, seed=0, rounds=ROUNDS):
     """Who took part, [rounds, clients], and the rounds."""
     settings = Settings(clients=clients, per_round=per_round, sampling=sampling, seed=seed)
-    ours = Federation(FedAvg(), executor := Idle(), settings, torch.zeros(2))
+    ours = Federation(FedAvg(), executor := Idle(clients), settings, torch.zeros(2))
     there = np.zeros((rounds, clients), dtype=int)
     for number in range(rounds):
         record = ours.step()
@@ -90,16 +90,16 @@ def test_draws_hang_on_the_seed_and_the_round_and_not_on_the_rounds_before(sampl
     assert (first == again).all()
     assert (first != other).any()
     assert len({tuple(row) for row in first}) > 20
-    late = Federation(FedAvg(), Idle(), Settings(clients=9, per_round=3, sampling=sampling), torch.zeros(2))
+    late = Federation(FedAvg(), Idle(9), Settings(clients=9, per_round=3, sampling=sampling), torch.zeros(2))
     late.round = 30
     assert late.step().clients == list(first[30].nonzero()[0])
 
 
 @pytest.mark.parametrize(("algorithm", "of_server", "of_client"), [(Scaffold(), "c", "c"), (FedDyn(0.3), "h", "dual")])
 def test_server_state_follows_the_number_that_came(algorithm, of_server, of_client):
-    """SCAFFOLD's c is the mean of all clients' c_i, FedDyn's h that of their λ_i, if p is each round's own |S|/N."""
+    """SCAFFOLD's c is the mean of all clients' c_i, FedDyn's h that of their λ_i, however many come in a round."""
     ours = federation(algorithm, sampling="bernoulli", per_round=2)
     came = [len(ours.step().clients) for _ in range(12)]
     assert len(set(came)) > 2
-    mean = sum(getattr(ours.store.fetch(client), of_client) for client in range(len(SIZES))) / len(SIZES)
+    mean = sum(size * getattr(ours.store.fetch(i), of_client) for i, size in enumerate(SIZES)) / sum(SIZES)
     torch.testing.assert_close(getattr(ours.server, of_server), mean, rtol=1e-10, atol=1e-12)

@@ -6,6 +6,7 @@ from landscape import FedscapeError
 from tests.trainers.runs.recorded import record, row, write
 from trainers import FedAvg, Settings, train
 from trainers.runs.comparison import presented, report
+from trainers.runs.protocol import PROTOCOL
 from trainers.runs.records import read_runs
 
 
@@ -30,6 +31,7 @@ def test_every_column_of_a_run_worked_out_by_hand(tmp_path):
         "GB to 80 %": pytest.approx(4 * 0.006),
         "rounds to 95 %": ">10",
         "GB to 95 %": None,
+        **dict.fromkeys(PROTOCOL),
         "drift": pytest.approx(1.0),
         "MB down": pytest.approx(2.0),
         "MB up": pytest.approx(1.0),

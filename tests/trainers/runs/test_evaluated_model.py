@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from landscape import Checkpoint, Landscape
+from landscape import Checkpoint, Landscape, Partition
 from tests.trainers.federations import SIZES, federation
 from trainers import FedAvg, Scaffold, Settings, train
 from trainers.algorithms.feddyn import FedDyn
@@ -15,17 +15,21 @@ def flat(checkpoint):
     return torch.cat([p.reshape(-1) for p in checkpoint.parameters.values()])
 
 
+def weighted(models, sizes):
+    return sum(sizes[i] * w for i, w in models.items()) / sum(sizes[i] for i in models)
+
+
 def naive(mode, ours, latest):
     if mode == "server":
         return ours.server.w
     models = ours.local_models if mode == "sampled-mean" else latest
-    return sum(models.values()) / len(models)
+    return weighted(models, SIZES if ours.settings.weighting == "samples" else [1] * len(SIZES))
 
 
 @pytest.mark.parametrize("weighting", ["uniform", "samples"])
 @pytest.mark.parametrize("mode", MODES)
 def test_is_the_mean_it_says(mode, weighting):
-    """Plain means whatever the weighting; a client never sampled counts with the initial model."""
+    """Means with the clients' weights; a client never sampled counts with the initial model."""
     ours = federation(FedDyn(0.3), evaluated_model=mode, weighting=weighting, save_clients=True)
     start = ours.server.w.clone()
     assert torch.equal(ours.model, start)
@@ -47,11 +51,14 @@ def test_all_clients_count_before_they_were_sampled():
     start = ours.server.w.clone()
     ours.step()
     (only,) = ours.local_models.values()
-    torch.testing.assert_close(ours.model, (only + 6 * start) / 7, rtol=1e-12, atol=1e-14)
+    (client,) = ours.local_models
+    share = SIZES[client] / sum(SIZES)
+    torch.testing.assert_close(ours.model, share * only + (1 - share) * start, rtol=1e-12, atol=1e-14)
 
 
-def test_the_sampled_mean_of_fedavg_with_equal_weights_is_the_servers_model():
-    ours = federation(FedAvg(), evaluated_model="sampled-mean", weighting="uniform")
+@pytest.mark.parametrize("weighting", ["uniform", "samples"])
+def test_the_sampled_mean_of_fedavg_is_the_servers_model(weighting):
+    ours = federation(FedAvg(), evaluated_model="sampled-mean", weighting=weighting)
     for _ in range(3):
         ours.step()
         torch.testing.assert_close(ours.model, ours.server.w, rtol=1e-12, atol=1e-14)
@@ -96,14 +103,14 @@ def test_is_what_a_run_saves_and_tests(mode, tmp_path):
     )
     run = train(FedDyn(0.3), settings, out=tmp_path)
     kept = [Checkpoint.load(run.path / "rounds" / f"{number:05d}.pt") for number in range(5)]
-    latest = dict.fromkeys(range(5), flat(kept[0]))
+    latest, sizes = dict.fromkeys(range(5), flat(kept[0])), Partition.load(run.path / "partition.npz").sizes
     for checkpoint in kept[1:]:
         latest |= checkpoint.clients
         server = torch.load(run.path / "state.pt", weights_only=True)["server"]["w"]
         if mode == "sampled-mean":
-            expected = sum(checkpoint.clients.values()) / 2
+            expected = weighted(checkpoint.clients, sizes)
         elif mode == "all-clients-mean":
-            expected = sum(latest.values()) / 5
+            expected = weighted(latest, sizes)
         else:
             expected = server if checkpoint is kept[-1] else flat(checkpoint)
         torch.testing.assert_close(flat(checkpoint), expected, rtol=1e-12, atol=1e-14)

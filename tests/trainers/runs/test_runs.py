@@ -34,14 +34,23 @@ def test_directory_holds_what_it_promises(tmp_path):
     run = train(FedSAM(0.1), Settings(**SHORT), out=tmp_path / "run")
     assert run.status == "finished"
     names = {p.name for p in run.path.iterdir()}
-    assert names == {"config.json", "metrics.jsonl", "ckpt.pt", "rounds", "state.pt", "partition.npz", "result.json"}
+    assert names == {
+        "config.json",
+        "metrics.jsonl",
+        "ckpt.pt",
+        "rounds",
+        "state.pt",
+        "partition.npz",
+        "weights.json",
+        "result.json",
+    }
     assert json.loads((run.path / "result.json").read_text()) == {"status": "finished", "round": 6, "reason": None}
     assert sorted(p.name for p in (run.path / "rounds").iterdir()) == [f"{n:05d}.pt" for n in (0, 2, 4, 6)]
     records = [json.loads(line) for line in (run.path / "metrics.jsonl").read_text().splitlines()]
     assert [r["round"] for r in records] == [1, 2, 3, 4, 5, 6]
     wanted = {
         "round", "lr", "train_loss", "test_loss", "test_accuracy", "clients", "drift", "bytes_up", "bytes_down",
-        "seconds", "seconds_local", "seconds_aggregation", "seconds_evaluation",
+        "seconds", "steps", "gradients", "seconds_local", "seconds_aggregation", "seconds_evaluation",
     }  # fmt: skip
     assert all(wanted == r.keys() and len(r["clients"]) == 2 for r in records)
     for r in records:

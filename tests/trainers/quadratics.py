@@ -1,0 +1,69 @@
+"""Clients with strongly convex quadratic losses f_i(w) = ½ (w − b_i)·A_i (w − b_i) in float64, unequal in all."""
+
+from functools import partial
+from types import SimpleNamespace
+
+import torch
+
+from landscape import ParameterSpace
+from trainers import Settings
+from trainers.federation.execution import ClientResult
+from trainers.federation.federation import Federation
+from trainers.federation.local import local_step
+
+SIZES = (5, 40, 12, 3, 90, 25, 8, 60)
+STEPS, LR = 6, 0.25
+D = 4
+SPACE = ParameterSpace.of(torch.nn.Linear(D, 1, bias=False))
+
+
+class Quadratics:
+    """An executor of full-batch steps on the losses."""
+
+    sizes = SIZES
+
+    def __init__(self, algorithm):
+        self.algorithm = algorithm
+        draw = torch.Generator().manual_seed(3)
+        self.minima = torch.randn(len(SIZES), D, generator=draw, dtype=torch.float64)
+        axes = torch.linalg.qr(torch.randn(len(SIZES), D, D, generator=draw, dtype=torch.float64))[0]
+        values = 0.5 + torch.rand(len(SIZES), D, generator=draw, dtype=torch.float64)
+        self.curvature = axes @ torch.diag_embed(values) @ axes.mT
+
+    def slope(self, client, w):
+        return self.curvature[client] @ (w - self.minima[client])
+
+    def ascending(self, client):
+        part, plain = self.algorithm.ascent, partial(self.slope, client)
+        return plain if part is None else lambda w: part.gradient(w, plain, SPACE)
+
+    def work(self, clients, received, store, round):
+        for client in clients:
+            state, w = store.fetch(client), received.w
+            self.algorithm.prepare(state, received, SimpleNamespace(gradient=partial(self.slope, client)), round)
+
+            for _ in range(STEPS):
+                w = local_step(w, self.ascending(client), self.algorithm, state, received, round, 0.0)
+            upload = self.algorithm.upload(w, state, received, round, STEPS)
+            yield ClientResult(client, w, upload, state, w.new_zeros(()), 1, STEPS, STEPS)
+
+
+def slope_after(algorithm, rounds, weighting, sampling="exact", enough=1e-14, **changes):
+    """The smallest ‖∇F‖, F = Σ p_i f_i, that lasts over 20 rounds; stops when it is below ``enough``."""
+    executor = Quadratics(algorithm)
+    settings = Settings(
+        clients=len(SIZES), per_round=3, lr=LR, weighting=weighting, sampling=sampling, client_store="host", **changes
+    )
+    ours = Federation(algorithm, executor, settings, torch.zeros(D, dtype=torch.float64))
+    total = sum(SIZES) if weighting == "samples" else len(SIZES)
+    weights = SIZES if weighting == "samples" else [1] * len(SIZES)
+    p = torch.tensor(weights, dtype=torch.float64) / total
+    recent = []
+    for _ in range(rounds):
+        ours.step()
+        residuals = ours.server.w - executor.minima  # [N, d]
+        slope = torch.einsum("i,ijk,ik->j", p, executor.curvature, residuals).norm().item()
+        recent = [*recent[-19:], slope]
+        if max(recent) < enough:
+            break
+    return max(recent)
