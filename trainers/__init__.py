@@ -28,7 +28,8 @@ from trainers.algorithms import (
     MoFedSAM,
     Scaffold,
 )
-from trainers.parts.ascent import ASAM, GSAM, SAM
+from trainers.parts.adversary import Affine
+from trainers.parts.ascent import ASAM, GSAM, LESAM, SAM
 from trainers.parts.parts import Parts
 from trainers.parts.server_optimizers import Adagrad, Adam, Momentum, Yogi
 from trainers.parts.swa import SWA
@@ -39,12 +40,14 @@ __all__ = [
     "ALGORITHMS",
     "ASAM",
     "GSAM",
+    "LESAM",
     "MAN",
     "SAM",
     "SWA",
     "AdaBest",
     "Adagrad",
     "Adam",
+    "Affine",
     "Algorithm",
     "Centralised",
     "FedASAM",

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
-from types import SimpleNamespace
+from dataclasses import MISSING, asdict, dataclass, fields
 from typing import Any, ClassVar, Protocol
 
 from torch import Tensor
 
 from landscape.errors import FedscapeError
+from trainers.parts.adversary import Adversary
 from trainers.parts.ascent import Ascent
 from trainers.parts.server_optimizers import ServerOptimizer
+from trainers.parts.state import Round as Round
+from trainers.parts.state import State as State
 from trainers.parts.vectors import unit as unit
 
 Gradient = Callable[[Tensor], Tensor]
@@ -21,46 +23,6 @@ mini-batch.  If the run has an ascent part, this is already the gradient at the 
 
 PERTURBED = "perturbed gradients"
 """Why an algorithm of the SAM family has a bias."""
-
-
-class State(SimpleNamespace):
-    """Named tensors: the state of the server or of a client, or a message between them.
-
-    Example:
-        >>> import torch
-        >>> from trainers import State
-        >>> state = State(w=torch.zeros(3), c=torch.ones(3))
-        >>> state.c, state.nbytes()
-        (tensor([1., 1., 1.]), 24)
-    """
-
-    @classmethod
-    def of(cls, tensors: dict[str, Tensor]) -> State:
-        """A state with these tensors (not copied)."""
-        return cls(**tensors)
-
-    def tensors(self) -> dict[str, Tensor]:
-        """The tensors by name (not copied)."""
-        return dict(vars(self))
-
-    def nbytes(self) -> int:
-        """Size of the tensors in bytes, as counted for traffic."""
-        return sum(tensor.nbytes for tensor in vars(self).values())
-
-
-@dataclass(frozen=True)
-class Round:
-    """The numbers of one communication round, known to server and clients.
-
-    Attributes:
-        number: 1 for the first.
-        lr: the local rate η of this round.
-        participation: p = |S|/N, sampled clients over all clients.
-    """
-
-    number: int
-    lr: float
-    participation: float
 
 
 class Mean(State):
@@ -88,11 +50,6 @@ class Mean(State):
 
 class LocalData(Protocol):
     """What an algorithm can ask of a client's data."""
-
-    @property
-    def input_shape(self) -> tuple[int, ...]:
-        """The shape of one input of the model."""
-        ...
 
     def gradient(self, w: Tensor) -> Tensor:
         """The gradient of the loss over all of the client's data, without augmentation, [d] -> [d]."""
@@ -136,12 +93,9 @@ class Algorithm:
     """Why local steps of a constant rate keep it from a stationary point of F = Σ p_i f_i, even with full batches
     (``python -m trainers list`` shows it); empty where it corrects them."""
     excludes: ClassVar[Mapping[str, str]] = {}
-    """Parts (``ascent``, ``man``, ``swa``, ``mixup``, ``cutout``, ``server_optimizer``) that make no sense with it,
-    each with the reason."""
+    """Parts (fields of :class:`~trainers.parts.parts.Parts`) that make no sense with it, each with the reason."""
     pooled: ClassVar[bool] = False
     """Whether one client holds all data, whatever clients and partition were asked for."""
-    perturbation: ClassVar[tuple[str, ...]] = ()
-    """Names of the client's tensors that :meth:`perturb` reads and :meth:`ascend` changes."""
 
     @property
     def bias(self) -> str:
@@ -152,6 +106,11 @@ class Algorithm:
     @property
     def ascent(self) -> Ascent | None:
         """The ascent part that belongs to the algorithm, or ``None``."""
+        return None
+
+    @property
+    def adversary(self) -> Adversary | None:
+        """The adversary that belongs to the algorithm, or ``None``."""
         return None
 
     @property
@@ -174,15 +133,15 @@ class Algorithm:
     def prepare(self, client: State, server: State, data: LocalData, round: Round) -> None:
         """Compute what a client needs from all of its data, before its first local step of a round."""
 
-    def perturb(self, inputs: Tensor, client: State) -> Tensor:
-        """The inputs of the client's model, [batch, ...] -> [batch, ...], differentiable in ``perturbation``."""
-        return inputs
-
-    def ascend(self, slopes: State, client: State, round: Round) -> None:
-        """Change the tensors of ``perturbation`` after a local step; ``slopes`` has the loss's gradients by name."""
+    def start(self, client: State, server: State, round: Round) -> Tensor:
+        """Where a client's local steps begin: the model it received, unless overridden."""
+        return server.w
 
     def direction(self, w: Tensor, gradient: Gradient, client: State, server: State, round: Round) -> Tensor:
-        """The descent direction of one local step at ``w``; ``server`` is what the client received."""
+        """The descent direction of one local step at ``w``; ``server`` is what the client received.
+
+        ``round.step`` is the number k of the step, ``round.steps`` the number K of those that the client takes.
+        """
         return gradient(w)
 
     def upload(self, w: Tensor, client: State, server: State, round: Round, steps: int) -> dict[str, Tensor]:
@@ -199,6 +158,11 @@ class Algorithm:
     def hyper_parameters(self) -> dict[str, Any]:
         """The fields by name."""
         return asdict(self)
+
+    def upgraded(self, recorded: Mapping[str, Any]) -> dict[str, Any]:
+        """Hyper-parameters that an earlier version recorded, with those it did not have at their defaults."""
+        defaults = {each.name: each.default for each in fields(self) if each.default is not MISSING}
+        return {**defaults, **recorded}
 
     def require(self, condition: bool, rule: str) -> None:
         """Check hyper-parameters; to be called in ``__post_init__``.

@@ -6,21 +6,18 @@ the dataclasses behind each flag.  To put a new part on the command line, add it
 
 from __future__ import annotations
 
-import ast
-import inspect
-import textwrap
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, make_dataclass
-from functools import cache
-from itertools import pairwise
-from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, get_origin
 
 import tyro
 
 from landscape.activations import MAN
 from landscape.errors import FedscapeError
 from trainers.algorithm import Algorithm
-from trainers.parts.ascent import ASAM, GSAM, SAM
+from trainers.parts.adversary import Affine
+from trainers.parts.ascent import ASAM, GSAM, LESAM, SAM
+from trainers.parts.options import described, field_docstrings, field_type
 from trainers.parts.parts import Parts
 from trainers.parts.server_optimizers import Adagrad, Adam, Momentum, Yogi
 from trainers.parts.swa import SWA
@@ -109,7 +106,7 @@ class Flag:
     def arguments(self) -> Iterator[tuple[str, Any, Any]]:
         """Name, type and default of the flag and of each option, as tyro takes them."""
         if self.number:
-            text = _field_docstrings(self.kinds[""])[self.number]
+            text = field_docstrings(self.kinds[""])[self.number]
             shown = tyro.conf.arg(help=text, metavar=self.number.upper(), help_behavior_hint="(default: none)")
             yield self.name, _annotated[float | None, shown], None
         elif self.kinds.keys() <= {""}:
@@ -126,11 +123,10 @@ class Flag:
         """Type and default of the option that is a field; the default is ``None``, as dataclasses may differ in it."""
         having = {key: kind for key, kind in self.kinds.items() if name in _defaults(kind)}
         kind = next(iter(having.values()))
-        hint = get_type_hints(kind, include_extras=True)[name]
-        plain, *extras = get_args(hint) if get_origin(hint) is Annotated else (hint,)
-        text = _field_docstrings(kind)[name]
+        plain, extras = field_type(kind, name)
+        text = field_docstrings(kind)[name]
         if get_origin(plain) is Literal:  # its help shows values and default without our words
-            return _annotated[(plain, tyro.conf.arg(help=text), *extras)], _defaults(kind)[name]
+            return described(kind, name), _defaults(kind)[name]
         values = [f"{key} {_shown(_defaults(other)[name])}".strip() for key, other in having.items()]
         metavar, default = getattr(plain, "__name__", "").upper(), f"(default: {', '.join(values)})"
         shown = tyro.conf.arg(help=text, metavar=metavar, help_behavior_hint=default)
@@ -165,8 +161,9 @@ class Flag:
 FLAGS = (
     Flag(
         "ascent",
-        {"sam": SAM, "asam": ASAM, "gsam": GSAM},
-        "where local gradients are taken: SAM, adaptive SAM, or SAM that closes the surrogate gap",
+        {"sam": SAM, "asam": ASAM, "gsam": GSAM, "lesam": LESAM},
+        "where local gradients are taken: SAM, adaptive SAM, SAM that closes the surrogate gap, or back towards the "
+        "model that the client received the last time",
         renamed={"alpha": "gsam_alpha"},
     ),
     Flag("man", {"": _MAN}, prefix="man_", number="zeta", made=_MAN.part),
@@ -181,6 +178,13 @@ FLAGS = (
         "what the server makes of the clients' mean change",
         prefix="server_",
         renamed={"lr": "server_optimizer_lr"},
+    ),
+    Flag(
+        "adversary",
+        {"affine": Affine},
+        "what moves each client's inputs uphill while its model descends: an affine map",
+        prefix="adversary_",
+        renamed={"ascent_lr": "adversary_lr"},
     ),
 )
 
@@ -221,16 +225,3 @@ def _shown(value: Any) -> str:
 
 def _defaults(kind: type) -> dict[str, Any]:
     return {each.name: each.default for each in fields(kind)}
-
-
-@cache
-def _field_docstrings(kind: type) -> dict[str, str]:
-    """The strings below the fields of a dataclass, also of inherited ones, by field."""
-    found = {}
-    for each in reversed(kind.__mro__[:-1]):
-        (definition,) = ast.parse(textwrap.dedent(inspect.getsource(each))).body
-        assert isinstance(definition, ast.ClassDef)
-        for statement, text in pairwise(definition.body):
-            if isinstance(statement, ast.AnnAssign) and isinstance(text, ast.Expr):
-                found[ast.unparse(statement.target)] = inspect.cleandoc(ast.literal_eval(text.value))
-    return found

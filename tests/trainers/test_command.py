@@ -30,7 +30,7 @@ def test_help_of_an_algorithm_shows_its_hyper_parameters_with_symbols_and_defaul
         assert f"--{field.replace('_', '-')} {kinds[type(default)]}" in text
         assert f"(default: {default})" in text
     assert any(symbol in text for symbol in ("η", "μ", "ρ"))
-    for option in ("ascent", "man", "swa", "mixup", "cutout", "server-optimizer"):
+    for option in ("ascent", "man", "swa", "mixup", "cutout", "server-optimizer", "adversary"):
         assert f"--{option} " in text, option
     for option in (
         "data", "data-dir", "model", "partition", "clients", "per-round", "rounds", "local-epochs", "batch-size", "lr",
@@ -50,7 +50,7 @@ def test_all_flags_of_the_issue_are_taken(tmp_path, capsys):
     assert f"checkpoint: {tmp_path}/ckpt.pt" in captured.out
     assert "2/2 rounds" in captured.err
     config = json.loads((tmp_path / "config.json").read_text())
-    assert config["algorithm"] == {"name": "fedasam", "rho": 0.3, "eta": 0.1}
+    assert config["algorithm"] == {"name": "fedasam", "rho": 0.3, "eta": 0.1, "server_lr": 1.0}
     assert (config["settings"]["batch_size"], config["settings"]["lr_decay"]) == ("full", 0.99)
 
 
@@ -77,7 +77,7 @@ def test_list_and_report_are_commands_too(tmp_path, capsys):
         ("fedspeed --variant offical", "invalid choice 'offical'"),
         ("fedsamm", "unknown algorithm 'fedsamm': did you mean 'fedsam'?"),
         ("fedsam --rho big", "Error parsing --rho: could not convert string to float: 'big'"),
-        ("fedsam --rho -1", "FedSAM needs a radius ρ of 0 or more, not rho=-1.0"),
+        ("fedsam --rho -1", "FedSAM: SAM needs a radius ρ of 0 or more, not rho=-1.0"),
         ("fedavg --data digit", "unknown data set 'digit': did you mean 'digits'?"),
         ("fedavg --data nothing.npz", "there is no file nothing.npz"),
         ("fedavg --data cifar10", "give --data-dir DIR, the folder that holds cifar-10-batches-py/"),

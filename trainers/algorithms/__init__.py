@@ -1,29 +1,31 @@
-"""The federated algorithms, one file each, and the table of their names."""
+"""The federated algorithms, one file each or a row of ``combinations``, and the table of their names."""
 
 from landscape.registry import Registry
 from trainers.algorithm import Algorithm
 from trainers.algorithms.adabest import AdaBest
 from trainers.algorithms.centralised import Centralised
-from trainers.algorithms.fedadagrad import FedAdagrad
-from trainers.algorithms.fedadam import FedAdam
-from trainers.algorithms.fedasam import FedASAM
+from trainers.algorithms.combinations import (
+    FedAdagrad,
+    FedAdam,
+    FedASAM,
+    FedAvgM,
+    FedGAMMA,
+    FedGSAM,
+    FedRobust,
+    FedSAM,
+    FedYogi,
+    MoFedSAM,
+)
 from trainers.algorithms.fedavg import FedAvg
-from trainers.algorithms.fedavgm import FedAvgM
 from trainers.algorithms.fedcm import FedCM
 from trainers.algorithms.feddc import FedDC
 from trainers.algorithms.feddyn import FedDyn
-from trainers.algorithms.fedgamma import FedGAMMA
 from trainers.algorithms.fedgloss import FedGloSS
-from trainers.algorithms.fedgsam import FedGSAM
 from trainers.algorithms.fedlesam import FedLESAM
 from trainers.algorithms.fedprox import FedProx
-from trainers.algorithms.fedrobust import FedRobust
-from trainers.algorithms.fedsam import FedSAM
 from trainers.algorithms.fedsmoo import FedSMOO
 from trainers.algorithms.fedspeed import FedSpeed
-from trainers.algorithms.fedyogi import FedYogi
 from trainers.algorithms.mimelite import MimeLite
-from trainers.algorithms.mofedsam import MoFedSAM
 from trainers.algorithms.scaffold import Scaffold
 
 __all__ = ["ALGORITHMS", "algorithm_name"]
@@ -43,7 +45,7 @@ def algorithm_name(algorithm: Algorithm) -> str:
     Example:
         >>> from trainers.algorithms import ALGORITHMS, FedASAM, algorithm_name
         >>> algorithm_name(FedASAM(rho=0.7)), ALGORITHMS.get("fedasam")
-        ('fedasam', <class 'trainers.algorithms.fedasam.FedASAM'>)
+        ('fedasam', <class 'trainers.algorithms.combinations.FedASAM'>)
     """
     for name, kind in ALGORITHMS.items():
         if type(algorithm) is kind:

@@ -1,28 +1,36 @@
 """SAM whose perturbation is the change of the server's model since the client last saw it."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cached_property
-from typing import ClassVar, Literal
+from typing import Annotated, Any, Literal
 
-from torch import Tensor
+import tyro
 
-from trainers.algorithm import PERTURBED, Algorithm, Gradient, Mean, Round, State, unit
+from landscape.errors import FedscapeError
+from trainers.algorithm import Algorithm
+from trainers.algorithms.combination import Combination
 from trainers.algorithms.fedavg import FedAvg
 from trainers.algorithms.feddyn import FedDyn
 from trainers.algorithms.scaffold import Scaffold
+from trainers.parts.ascent import LESAM
+
+_BASES: dict[str, type[Algorithm]] = {"fedavg": FedAvg, "scaffold": Scaffold, "feddyn": FedDyn}
+_OPTIONS = ("alpha", "server_lr")
+
+
+def _of_the_base(default: float) -> Any:
+    return tyro.conf.arg(metavar="FLOAT", help_behavior_hint=f"(default: {default})")
 
 
 @dataclass(frozen=True)
-class FedLESAM(Algorithm):
+class FedLESAM(Combination):
     """Locally estimated global perturbation: uphill is back to the model the client received the last time.
 
     Client: its base's step with g(w + ρ (w^old − w^t)/‖w^old − w^t‖) for g(w): one gradient a step, and one
     perturbation for all steps of a round; w^old is the server's model as the client last received it.
-    Server: as the base.  The bases are FedAvg (FedLESAM), SCAFFOLD (FedLESAM-S) and FedDyn (FedLESAM-D).
-    A client that never took part has w^old = w^0, the initial model, which all are given: the first round is the
-    base's, without perturbation, and who joins in round t looks back along w^0 − w^t.
-    The training loss is that of the perturbed points, the only ones a client visits.
+    Server: as the base.  The bases are FedAvg (FedLESAM), SCAFFOLD (FedLESAM-S) and FedDyn (FedLESAM-D); the ascent
+    (:class:`~trainers.parts.ascent.LESAM`, ``--ascent lesam``) goes with any other algorithm too.
 
     The authors' code departs from their paper: its w^old is the model one round ago, the same for all clients; it
     takes one coordinate of the flat difference for each parameter tensor; and FedLESAM-S scales c − c_i by
@@ -30,65 +38,62 @@ class FedLESAM(Algorithm):
     Traffic per sampled client: as the base (one model down, one up; with SCAFFOLD two and two).
 
     Example:
-        >>> import torch
-        >>> from trainers import FedLESAM, Round, State
-        >>> client, received = State(old=torch.tensor([4.0, 5.0])), State(w=torch.tensor([1.0, 1.0]))
-        >>> algorithm, round = FedLESAM(rho=0.5), Round(2, 0.1, 1.0)
-        >>> algorithm.direction(received.w, lambda w: w, client, received, round)  # (1, 1) + 0.5 (3, 4)/5
-        tensor([1.3000, 1.4000])
+        >>> from trainers import FedLESAM
+        >>> algorithm = FedLESAM(rho=0.5, base="feddyn", alpha=0.3)
+        >>> algorithm.ascent, algorithm.base_algorithm
+        (LESAM(rho=0.5), FedDyn(alpha=0.3))
+        >>> FedLESAM(alpha=0.3)
+        Traceback (most recent call last):
+            ...
+        landscape.errors.FedscapeError: FedLESAM on fedavg has no alpha: leave out --alpha, or give --base feddyn
     """
 
     paper = "Fan et al., ICML 2024, Algorithm 1"
-    excludes: ClassVar[Mapping[str, str]] = {
-        "ascent": "FedLESAM perturbs along the server's last change instead",
-        "server_optimizer": "its bases SCAFFOLD and FedDyn have server steps of their own",
-    }
 
     rho: float = 0.05
     """ρ, length of the perturbation; 0 is the base"""
     base: Literal["fedavg", "scaffold", "feddyn"] = "fedavg"
     """what it perturbs: fedavg (FedLESAM), scaffold (FedLESAM-S) or feddyn (FedLESAM-D)"""
-    alpha: float = 0.1
-    """α of the base feddyn, weight of its regulariser; the others have none"""
+    alpha: Annotated[float | None, _of_the_base(0.1)] = None
+    """α of the base feddyn, weight of its regulariser"""
+    server_lr: Annotated[float | None, _of_the_base(1.0)] = None
+    """η_g of the bases fedavg and scaffold, the server's rate"""
 
     def __post_init__(self) -> None:
-        self.require(self.rho >= 0, "a radius ρ of 0 or more")
-        self.require(self.base in ("fedavg", "scaffold", "feddyn"), "a base of fedavg, scaffold or feddyn")
-        self.require(self.alpha > 0, "α above 0")
-
-    @property
-    def bias(self) -> str:
-        """The base's, or that of the perturbation."""
-        return self._base.bias or (PERTURBED if self.rho > 0 else "")
+        LESAM(self.rho)
+        if self.base not in _BASES:
+            raise FedscapeError(f"FedLESAM needs a base of fedavg, scaffold or feddyn, not base={self.base}")
+        for name in _OPTIONS:
+            having = [base for base, kind in _BASES.items() if name in _names(kind)]
+            if getattr(self, name) is not None and self.base not in having:
+                flag = name.replace("_", "-")
+                raise FedscapeError(
+                    f"FedLESAM on {self.base} has no {name}: leave out --{flag}, or give --base {' or '.join(having)}"
+                )
+        self.base_algorithm  # noqa: B018 - its class checks the values
 
     @cached_property
-    def _base(self) -> Algorithm:
-        if self.base == "scaffold":
-            return Scaffold()
-        return FedDyn(alpha=self.alpha) if self.base == "feddyn" else FedAvg()
+    def base_algorithm(self) -> Algorithm:
+        """The base, with the options of its own that are given."""
+        kind = _BASES[self.base]
+        given = {name: getattr(self, name) for name in _names(kind)}
+        return kind(**{name: value for name, value in given.items() if value is not None})
 
-    def client_state(self, w: Tensor) -> dict[str, Tensor]:
-        """The base's, and w^old = w^0."""
-        return {**self._base.client_state(w), "old": w}
+    @property
+    def ascent(self) -> LESAM:
+        """The LESAM part."""
+        return LESAM(self.rho)
 
-    def server_state(self, w: Tensor) -> dict[str, Tensor]:
-        """The base's."""
-        return self._base.server_state(w)
+    def hyper_parameters(self) -> dict[str, Any]:
+        """The radius, the base, and the base's own hyper-parameters with their values."""
+        return {"rho": self.rho, "base": self.base, **self.base_algorithm.hyper_parameters()}
 
-    def broadcast(self, server: State) -> dict[str, Tensor]:
-        """As the base."""
-        return self._base.broadcast(server)
+    def upgraded(self, recorded: Mapping[str, Any]) -> dict[str, Any]:
+        """As any algorithm's; an earlier version recorded α, without effect, where the base has none."""
+        has = {"name", "rho", "base", *_names(_BASES[recorded["base"]])}
+        defaults = FedLESAM(base=recorded["base"]).hyper_parameters()
+        return {**defaults, **{name: value for name, value in recorded.items() if name in has}}
 
-    def direction(self, w: Tensor, gradient: Gradient, client: State, server: State, round: Round) -> Tensor:
-        """The base's direction with the gradient taken ρ away, towards w^old."""
-        uphill = self.rho * unit(client.old - server.w)
-        return self._base.direction(w, lambda point: gradient(point + uphill), client, server, round)
 
-    def upload(self, w: Tensor, client: State, server: State, round: Round, steps: int) -> dict[str, Tensor]:
-        """As the base; w^old = w^t."""
-        client.old = server.w.expand_as(w)
-        return self._base.upload(w, client, server, round, steps)
-
-    def server_step(self, server: State, mean: Mean, round: Round) -> None:
-        """As the base."""
-        self._base.server_step(server, mean, round)
+def _names(kind: type[Algorithm]) -> list[str]:
+    return [each.name for each in fields(kind)]

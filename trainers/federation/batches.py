@@ -50,6 +50,24 @@ def batch_indices(
         yield from _epoch(samples, size, generator, last)
 
 
+def planned_steps(
+    samples: int, size: int | None, epochs: int, *, steps: int | None = None, last: LastBatch = "keep"
+) -> int:
+    """K, the number of mini-batches that :func:`batch_indices` gives with the same arguments.
+
+    Example:
+        >>> from trainers.federation.batches import planned_steps
+        >>> planned_steps(5, 2, 2), planned_steps(5, 2, 2, last="drop"), planned_steps(5, 2, 1, steps=4)
+        (6, 4, 4)
+    """
+    if steps is not None:
+        return steps
+    if size is None:
+        return epochs
+    whole, rest = divmod(samples, size)
+    return epochs * (whole + (rest > 0 and (last == "keep" or whole == 0)))
+
+
 def _endless(samples: int, size: int | None, generator: torch.Generator, last: LastBatch) -> Iterator[Tensor]:
     while True:
         yield from _epoch(samples, size, generator, last)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import torch
@@ -21,8 +21,9 @@ from landscape.data.samples import Samples
 from landscape.errors import FedscapeError
 from landscape.partitions.partition import Partition
 from trainers.algorithm import Algorithm, Round, State
-from trainers.federation.batches import batch_indices
+from trainers.federation.batches import batch_indices, planned_steps
 from trainers.federation.local import Batch, LocalWork, WholeData, ascending, local_step
+from trainers.parts.ascent import Surroundings
 
 STATISTICS = "batchnorm"
 """Name of BatchNorm's running statistics in the states and messages of clients."""
@@ -96,6 +97,7 @@ class SequentialExecutor:
             raise FedscapeError("mixup takes means of inputs, and these are token ids: leave out --mixup")
         self._model, self._data, self._algorithm, self._local = model, data, algorithm, local
         self._ascent = local.parts.ascent or algorithm.ascent
+        self._adversary = local.parts.adversary or algorithm.adversary
         self._statistics = BatchStatistics(model.module)
         self._cost = cost_in(model.module, data, model.dtype)
         self._indices = [torch.from_numpy(indices).to(data.device) for indices in partition.clients]
@@ -125,30 +127,44 @@ class SequentialExecutor:
         silo = local.batchnorm == "silo"
         if len(self._statistics):
             self._statistics.load(getattr(state if silo else received, STATISTICS))
-        w, steps, seen, gradients = received.w, 0, 0, 0
-        total = torch.zeros((), dtype=torch.float64, device=w.device)
-        order = torch_generator(seed, "batches", round.number, client)
+        batches, planned = self._batches(len(mine), round, client)
+        round = replace(round, steps=planned)
+        steps, seen, gradients = 0, 0, 0
+        total = torch.zeros((), dtype=torch.float64, device=received.w.device)
         augmentation = torch_generator(seed, "augmentation", round.number, client)
         stream = (seed, "full gradient", round.number, client)
         everything = WholeData(self._model, self._data, mine, stream, local.task, self._cost)
         self._algorithm.prepare(state, received, everything, round)
-        batches = batch_indices(
-            len(mine), local.batch_size, local.epochs, order, steps=local.steps, last=local.last_batch
-        )
+        if self._adversary is not None:
+            self._adversary.begin(state, tuple(self._data.inputs.shape[1:]))
+        w = self._algorithm.start(state, received, round)
         clip = local.clip if local.clip_at == "direction" else 0.0
         for positions in batches:
             batch = Batch(self._model, self._data, mine[positions.to(mine.device)], local, augmentation)
-            batch.perturb_by(self._algorithm, state)
-            gradient = ascending(batch, self._ascent, local)
-            w = local_step(w, gradient, self._algorithm, state, received, round, local.weight_decay, clip)
+            if self._adversary is not None:
+                batch.move_by(self._adversary, state)
+            here = replace(round, step=steps)
+            around = Surroundings(self._model.space, state, received, here)
+            gradient = ascending(batch, self._ascent, local, around)
+            w = local_step(w, gradient, self._algorithm, state, received, here, local.weight_decay, clip)
             assert batch.loss is not None, "an algorithm's direction must ask for a gradient"
-            if batch.slopes is not None:
-                self._algorithm.ascend(batch.slopes, state, round)
+            if self._adversary is not None and batch.slopes is not None:
+                self._adversary.ascend(batch.slopes, state)
             total += len(positions) * batch.loss
             seen, steps, gradients = seen + len(positions), steps + 1, gradients + batch.gradients
         upload = self._algorithm.upload(w, state, received, round, steps)
+        if self._ascent is not None:
+            self._ascent.remember(state, received)
         if len(self._statistics) and silo:
             setattr(state, STATISTICS, self._statistics.read())
         elif len(self._statistics):
             upload = {**upload, STATISTICS: self._statistics.read()}
         return ClientResult(client, w, upload, state, total / seen, seen, steps, gradients)
+
+    def _batches(self, held: int, round: Round, client: int) -> tuple[Iterator[Tensor], int]:
+        """A client's mini-batches of a round, as positions among the samples it holds, and how many there are, K."""
+        local = self._local
+        order = torch_generator(local.seed, "batches", round.number, client)
+        size, epochs, steps, last = local.batch_size, local.epochs, local.steps, local.last_batch
+        batches = batch_indices(held, size, epochs, order, steps=steps, last=last)
+        return batches, planned_steps(held, size, epochs, steps=steps, last=last)

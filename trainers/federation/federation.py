@@ -234,6 +234,12 @@ class Federation:
 
     def _initial_state(self) -> dict[str, Tensor]:
         own = self.algorithm.client_state(self._initial)
+        for part in (self.parts.ascent or self.algorithm.ascent, self.parts.adversary or self.algorithm.adversary):
+            theirs = {} if part is None else part.client_state(self._initial)
+            if twice := own.keys() & theirs.keys():
+                names = f"{type(self.algorithm).__name__} and {type(part).__name__}"
+                raise FedscapeError(f"{names} both keep {', '.join(twice)} on the clients: rename one")
+            own |= theirs
         return {**own, STATISTICS: self._initial_statistics} if self._silo else own
 
     def _weight(self, client: int) -> float:

@@ -19,7 +19,8 @@ from landscape.data.samples import Samples
 from landscape.errors import FedscapeError
 from landscape.tasks import IGNORED, Task, loss_of
 from trainers.algorithm import Algorithm, Gradient, Round, State
-from trainers.parts.ascent import Ascent
+from trainers.parts.adversary import Adversary
+from trainers.parts.ascent import Ascent, Surroundings
 from trainers.parts.augmentation import cutout, flip_crop, mixup
 from trainers.parts.parts import Parts
 from trainers.settings import Augmentation, ClipAt, LastBatch
@@ -42,7 +43,7 @@ class LocalWork:
         clip: largest norm, over all coordinates, of what ``clip_at`` names; 0: no clipping.
         clip_at: ``direction``, with the algorithm's correction in it, or ``gradient``, without.
         batchnorm: whether BatchNorm's running statistics are averaged, or kept by each client (SiloBN).
-        parts: ascent, MAN, mixup and cutout.
+        parts: ascent, MAN, mixup, cutout and adversary.
         task: kind of targets, which decides the loss.
     """
 
@@ -104,10 +105,10 @@ def clipped(v: Tensor, largest: float) -> Tensor:
     return v * (largest / v.norm(dim=-1, keepdim=True).clamp_min(torch.finfo(v.dtype).tiny)).clamp_max(1.0)
 
 
-def ascending(batch: Batch, ascent: Ascent | None, local: LocalWork) -> Gradient:
+def ascending(batch: Batch, ascent: Ascent | None, local: LocalWork, around: Surroundings) -> Gradient:
     """The gradient that an algorithm uses: through the ascent part, then clipped if gradients are to be clipped."""
     plain = batch.gradient
-    through = plain if ascent is None else lambda w: ascent.gradient(w, plain, batch.model.space)
+    through = plain if ascent is None else lambda w: ascent.gradient(w, plain, around)
     if not local.clip or local.clip_at != "gradient":
         return through
     return lambda w: clipped(through(w), local.clip)
@@ -122,7 +123,7 @@ class Batch:
     Attributes:
         loss: at the first point, without the penalty.
         gradients: how many were taken.
-        slopes: at the first point, the loss's gradients by the tensors that perturb the inputs, by name.
+        slopes: at the first point, the loss's gradients by the tensors that move the inputs, by name.
     """
 
     def __init__(
@@ -148,14 +149,14 @@ class Batch:
         self.loss: Tensor | None = None
         self.gradients = 0
         self.slopes: State | None = None
-        self._perturb: Callable[[Tensor], Tensor] = lambda inputs: inputs
+        self._move: Callable[[Tensor], Tensor] = lambda inputs: inputs
         self._moved: dict[str, Tensor] = {}
 
-    def perturb_by(self, algorithm: Algorithm, client: State) -> None:
-        """Perturb the inputs as the algorithm does; ``slopes`` are then computed with the first loss."""
-        self._moved = {name: getattr(client, name).detach().requires_grad_() for name in algorithm.perturbation}
+    def move_by(self, adversary: Adversary, client: State) -> None:
+        """Move the inputs as the adversary does; ``slopes`` are then computed with the first loss."""
+        self._moved = {name: getattr(client, name).detach().requires_grad_() for name in adversary.moving}
         seen = State.of({**client.tensors(), **self._moved})
-        self._perturb = lambda inputs: algorithm.perturb(inputs, seen)
+        self._move = lambda inputs: adversary.move(inputs, seen)
 
     def gradient(self, w: Tensor) -> Tensor:
         """The mini-batch gradient at ``w``, [d]."""
@@ -173,7 +174,7 @@ class Batch:
             return self.model.gradient(loss if penalty is None else loss + penalty)
 
     def _losses(self) -> tuple[Tensor, Tensor | None]:
-        inputs, man = self._perturb(self._inputs), self._parts.man
+        inputs, man = self._move(self._inputs), self._parts.man
         if man is None:
             return self._score(self._outputs(inputs)), None
         with man.watching(self.model.module) as penalty:
@@ -217,11 +218,6 @@ class WholeData:
     ) -> None:
         self._model, self._data, self._indices, self._stream, self._task = model, data, indices, stream, task
         self._cost = cost
-
-    @property
-    def input_shape(self) -> tuple[int, ...]:
-        """The shape of one input of the model."""
-        return tuple(self._data.inputs.shape[1:])
 
     def gradient(self, w: Tensor) -> Tensor:
         """The gradient at ``w`` of the mean loss over all of the client's samples, [d]."""

@@ -1,4 +1,4 @@
-"""The parts of a run: ascent, MAN, server SWA, mixup, cutout, a server optimiser."""
+"""The parts of a run: ascent, MAN, server SWA, mixup, cutout, a server optimiser, an adversary."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 from landscape.activations import MAN
 from landscape.errors import FedscapeError
+from trainers.parts.adversary import Adversary
 from trainers.parts.ascent import Ascent
 from trainers.parts.server_optimizers import ServerOptimizer
 from trainers.parts.swa import SWA
@@ -26,6 +27,9 @@ class HasParts(Protocol):
     def server_optimizer(self) -> ServerOptimizer | None: ...
 
     @property
+    def adversary(self) -> Adversary | None: ...
+
+    @property
     def excludes(self) -> Mapping[str, str]: ...
 
 
@@ -34,12 +38,14 @@ class Parts:
     """The parts of a run that are added to its algorithm; none unless given.
 
     Attributes:
-        ascent: where the gradients of local steps are taken: ``SAM(0.05)``, ``ASAM(0.7, 0.2)``, ``GSAM(0.05, 0.1)``.
+        ascent: where the gradients of local steps are taken: ``SAM(0.05)``, ``ASAM(0.7, 0.2)``, ``GSAM(0.05, 0.1)``,
+            ``LESAM(0.05)``.
         man: the penalty on activation norms added to the local loss.
         swa: averaging of server models.
         mixup: pairs of samples of each local batch are mixed, one λ ~ Beta(1, 1) a batch (Zhang et al., ICLR 2018).
         cutout: side of the square set to the mean in each training image (DeVries & Taylor, 2017); 0: none.
         server_optimizer: how the server turns the mean change into its step: ``Momentum(0.9)``, ``Adam()``, ...
+        adversary: what moves the inputs of each client uphill while its model descends: ``Affine()``.
 
     Example:
         >>> from trainers import SAM, SWA, FedSAM, Parts, Scaffold
@@ -59,6 +65,7 @@ class Parts:
     mixup: bool = False
     cutout: int = 0
     server_optimizer: ServerOptimizer | None = None
+    adversary: Adversary | None = None
 
     def __post_init__(self) -> None:
         if self.cutout < 0:
@@ -83,7 +90,7 @@ class Parts:
             FedscapeError: the algorithm has a part of its own in the same place, or excludes the part.
         """
         name = type(algorithm).__name__
-        for own in ("ascent", "server_optimizer"):
+        for own in ("ascent", "server_optimizer", "adversary"):
             there = getattr(algorithm, own)
             if there is not None and getattr(self, own) is not None:
                 what = own.replace("_", " ")

@@ -69,7 +69,7 @@ class RunDirectory:
         if file.exists():
             if not resume:
                 raise FedscapeError(f"{self.path} already holds a run: give --resume to continue it, or another --out")
-            self._compare(json_ready(config))
+            self._compare(json_ready(config), algorithm)
         for leftover in make_directory(self.path / "rounds").parent.rglob(".*.tmp"):
             leftover.unlink()  # from a write that was interrupted by a kill
         (self.path / "result.json").unlink(missing_ok=True)
@@ -78,7 +78,7 @@ class RunDirectory:
         self._cut_metrics(int(state["round"]) if state else 0)
         return state
 
-    def _compare(self, config: dict[str, Any]) -> None:
+    def _compare(self, config: dict[str, Any], algorithm: Algorithm) -> None:
         earlier = in_todays_terms(self.config(), config["settings"]["weighting"], str(self.path))
         differing = []
         # SWA's schedule depends on the number of rounds.
@@ -90,6 +90,8 @@ class RunDirectory:
                     **json_ready(Settings().recorded()),
                     **old,
                 }  # an earlier version without a setting did what its default does
+            if part == "algorithm" and old.get("name") == new["name"]:
+                old = json_ready(algorithm.upgraded(old))
             for name in sorted(old.keys() | new.keys()):
                 if old.get(name) != new.get(name) and not (part == "settings" and name in free):
                     differing.append(f"{name} was {old.get(name)} and is {new.get(name)}")

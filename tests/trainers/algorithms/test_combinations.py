@@ -19,6 +19,7 @@ from trainers import (
     SWA,
     AdaBest,
     Adam,
+    Affine,
     Centralised,
     FedAvg,
     FedAvgM,
@@ -197,6 +198,7 @@ PARTS = {
     "mixup": True,
     "cutout": 4,
     "server_optimizer": Momentum(0.5),
+    "adversary": Affine(0.1, 0.5, "channel"),
 }
 REFUSED = {
     "ascent": {
@@ -207,7 +209,7 @@ REFUSED = {
         "fedgamma": "FedGAMMA has its own ascent (SAM): two make no sense, leave out --ascent",
         "fedsmoo": "FedSMOO cannot be combined with --ascent: FedSMOO perturbs its own way",
         "fedspeed": "FedSpeed cannot be combined with --ascent: FedSpeed perturbs its gradient itself",
-        "fedlesam": "FedLESAM cannot be combined with --ascent: FedLESAM perturbs along the server's last change",
+        "fedlesam": "FedLESAM has its own ascent (LESAM): two make no sense, leave out --ascent",
         "fedgloss": "FedGloSS cannot be combined with --ascent: FedGloSS has its own",
     },
     "server_optimizer": {
@@ -222,10 +224,10 @@ REFUSED = {
         "mofedsam": "MoFedSAM cannot be combined with --server-optimizer: its clients' momentum is made of the plain",
         "fedsmoo": "FedSMOO cannot be combined with --server-optimizer: its server step solves for the model",
         "adabest": "AdaBest cannot be combined with --server-optimizer: its server step is itself a momentum",
-        "fedlesam": "FedLESAM cannot be combined with --server-optimizer: its bases SCAFFOLD and FedDyn have server",
         "fedgloss": "FedGloSS cannot be combined with --server-optimizer: its server step is ADMM's",
         "centralised": "Centralised cannot be combined with --server-optimizer: with one client there is no mean",
     },
+    "adversary": {"fedrobust": "FedRobust has its own adversary (Affine): two make no sense, leave out --adversary"},
 }
 PAIRS = [(name, part) for name in ALGORITHMS for part in PARTS]
 

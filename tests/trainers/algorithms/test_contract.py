@@ -26,10 +26,12 @@ from trainers import (
     Scaffold,
     State,
 )
+from trainers.algorithms import combinations
 from trainers.federation.aggregate import Aggregate
 from trainers.federation.client_store import ClientStore
 from trainers.federation.execution import SequentialExecutor
 from trainers.federation.local import LocalWork, local_step
+from trainers.parts import Surroundings
 
 ROUND = Round(2, 0.1, 0.4)
 
@@ -52,14 +54,13 @@ def test_stacked_clients_advance_as_they_would_alone(algorithm):
             setattr(received, name, torch.randn(d, generator=draw, dtype=torch.float64))
         return received
 
-    def gradient_of(slope):
+    part = algorithm.ascent
+
+    def gradient_of(slope, client):
         plain = lambda p: slope * p + p**3  # noqa: E731
-        part = algorithm.ascent
-        return plain if part is None else lambda p: part.gradient(p, plain, space)
+        return plain if part is None else lambda p: part.gradient(p, plain, Surroundings(space, client, received))
 
     class Data:
-        input_shape = (6,)
-
         def __init__(self, slope):
             self.slope = slope
 
@@ -67,22 +68,26 @@ def test_stacked_clients_advance_as_they_would_alone(algorithm):
             return self.slope * w
 
     received = states()
+    initial = algorithm.client_state(start) | ({} if part is None else part.client_state(start))
     kept = {
-        name: torch.randn(clients, *value.shape, generator=draw, dtype=torch.float64)
-        for name, value in algorithm.client_state(start).items()
+        name: torch.randn(clients, *value.shape, generator=draw, dtype=torch.float64) for name, value in initial.items()
     }
     together = State.of(dict(kept))
     algorithm.prepare(together, received, Data(slopes), ROUND)
-    stepped = local_step(w, gradient_of(slopes), algorithm, together, received, ROUND, 0.01)
+    stepped = local_step(w, gradient_of(slopes, together), algorithm, together, received, ROUND, 0.01)
     uploaded = algorithm.upload(stepped, together, received, ROUND, 3)
+    if part is not None:
+        part.remember(together, received)
     for i in range(clients):
         alone = State.of({name: value[i] for name, value in kept.items()})
         algorithm.prepare(alone, received, Data(slopes[i]), ROUND)
-        one = local_step(w[i], gradient_of(slopes[i]), algorithm, alone, received, ROUND, 0.01)
+        one = local_step(w[i], gradient_of(slopes[i], alone), algorithm, alone, received, ROUND, 0.01)
         torch.testing.assert_close(stepped[i], one, rtol=1e-13, atol=1e-14)
         for name, tensor in algorithm.upload(one, alone, received, ROUND, 3).items():
             torch.testing.assert_close(uploaded[name][i], tensor, rtol=1e-12, atol=1e-13)
-        for name in kept.keys() - set(algorithm.perturbation):  # those are of inputs, not of models
+        if part is not None:
+            part.remember(alone, received)
+        for name in kept:
             torch.testing.assert_close(getattr(together, name)[i], getattr(alone, name), rtol=1e-12, atol=1e-13)
 
 
@@ -128,10 +133,11 @@ def test_traffic_of_other_forms(kind):
     assert (record.bytes_down, record.bytes_up) == (3 * models * ours.server.w.nbytes,) * 2
 
 
-def test_each_algorithm_is_one_documented_file():
+def test_each_algorithm_is_one_documented_file_or_a_row_of_the_named_combinations():
     folder = Path(inspect.getfile(trainers.algorithms)).parent
     for name, kind in ALGORITHMS.items():
-        assert Path(inspect.getfile(kind)) == folder / f"{name}.py"
+        file = "combinations" if hasattr(combinations, kind.__name__) and hasattr(kind, "sources") else name
+        assert Path(inspect.getfile(kind)) == folder / f"{file}.py"
         assert "Traffic" in kind.__doc__
         assert kind.paper
 
@@ -261,8 +267,9 @@ def test_hyper_parameters_that_make_no_sense_are_refused(bad):
 def test_a_zero_gradient_is_no_division_by_zero():
     space = ParameterSpace.of(net())
     w = torch.ones(space.dimension, dtype=torch.float64)
+    around = Surroundings(space)
     for part in (FedSAM(0.5).ascent, FedASAM().ascent):
-        assert torch.equal(part.gradient(w, torch.zeros_like, space), torch.zeros_like(w))
+        assert torch.equal(part.gradient(w, torch.zeros_like, around), torch.zeros_like(w))
 
 
 @pytest.mark.parametrize("part", [SAM(0.5), ASAM(0.5, 0.0), GSAM(0.5, 0.3)], ids=lambda p: type(p).__name__)
@@ -272,7 +279,9 @@ def test_a_tiny_gradient_is_no_large_perturbation(part):
     w, slope = torch.ones(space.dimension), torch.randn(space.dimension, generator=torch.Generator().manual_seed(0))
     for exponent in range(45):
         asked = []
-        part.gradient(w, lambda p, size=10.0**-exponent, asked=asked: (asked.append(p), size * slope)[1], space)
+        part.gradient(
+            w, lambda p, size=10.0**-exponent, asked=asked: (asked.append(p), size * slope)[1], Surroundings(space)
+        )
         length = (asked[1] - asked[0]).norm().item()
         assert length < 0.5001
         assert length > 0.4999 or exponent > 12

@@ -10,8 +10,8 @@ from tests.trainers.algorithms import naive
 from tests.trainers.algorithms.naive import EPOCHS, add
 from tests.trainers.algorithms.test_against_pseudo_code import ROUNDS, relative_error
 from tests.trainers.federations import SETTINGS, SIZES, federation, net, partition, samples
-from trainers import FedSAM, Round, State
-from trainers.algorithms.fedrobust import FedRobust
+from trainers import SAM, Affine, FedAvg, Parts, Scaffold, State
+from trainers.algorithms.combinations import FedRobust
 from trainers.federation.execution import SequentialExecutor
 from trainers.federation.local import LocalWork
 
@@ -103,10 +103,8 @@ def test_fedrobust_keeps_matrices_of_clients_that_took_part_and_sends_none():
 def test_fedrobust_follows_the_slopes_of_the_unperturbed_model():
     """With SAM the batch is seen twice: Λ and δ move by the first look, and w by the second."""
 
-    class Robust(FedRobust):
-        ascent = FedSAM(0.5).ascent
-
-    plain, sharp = federation(FedRobust(), local_epochs=1), federation(Robust(), local_epochs=1)
+    plain = federation(FedRobust(), local_epochs=1)
+    sharp = federation(FedRobust(), Parts(ascent=SAM(0.5)), local_epochs=1)
     client = plain.step().clients[0]
     sharp.step()
     assert (plain.server.w - sharp.server.w).norm() > 1e-4
@@ -114,8 +112,8 @@ def test_fedrobust_follows_the_slopes_of_the_unperturbed_model():
 
 
 @pytest.mark.parametrize("structure", ["full", "channel"])
-def test_fedrobust_ascends_stacked_clients_as_it_would_alone(structure):
-    algorithm, draw = FedRobust(0.3, 0.5, structure), torch.Generator().manual_seed(0)
+def test_an_adversary_ascends_stacked_clients_as_it_would_alone(structure):
+    adversary, draw = Affine(0.3, 0.5, structure), torch.Generator().manual_seed(0)
     shape = {"full": ((6, 6), (6,)), "channel": ((2, 1, 1), (2, 1, 1))}[structure]
 
     def drawn():
@@ -124,22 +122,40 @@ def test_fedrobust_ascends_stacked_clients_as_it_would_alone(structure):
     (tilt, shift), (by_tilt, by_shift) = drawn(), drawn()
     places = torch.full_like(shift, 3.0)
     together = State(tilt=tilt, shift=shift, places=places)
-    algorithm.ascend(State(tilt=by_tilt, shift=by_shift), together, Round(1, 0.1, 1.0))
+    adversary.ascend(State(tilt=by_tilt, shift=by_shift), together)
     for i in range(4):
         alone = State(tilt=tilt[i], shift=shift[i], places=places[i])
-        algorithm.ascend(State(tilt=by_tilt[i], shift=by_shift[i]), alone, Round(1, 0.1, 1.0))
+        adversary.ascend(State(tilt=by_tilt[i], shift=by_shift[i]), alone)
         assert torch.equal(together.tilt[i], alone.tilt)
         assert torch.equal(together.shift[i], alone.shift)
 
 
-def test_fedrobust_refuses_matrices_too_large_and_inputs_that_are_no_numbers():
-    class Wide:
-        input_shape = (3, 224, 224)
-
-    client = State(tilt=torch.zeros(0), shift=torch.zeros(0))
-    with pytest.raises(FedscapeError, match=r"150528 numbers .* --structure channel"):
-        FedRobust().prepare(client, State(w=torch.zeros(2)), Wide(), Round(1, 0.1, 1.0))
-    FedRobust(structure="channel").prepare(client, State(w=torch.zeros(2)), Wide(), Round(1, 0.1, 1.0))
+def test_an_adversary_refuses_matrices_too_large_and_inputs_that_are_no_numbers():
+    wide, client = (3, 224, 224), State(tilt=torch.zeros(0), shift=torch.zeros(0))
+    with pytest.raises(FedscapeError, match=r"150528 numbers .* the structure channel"):
+        Affine().begin(client, wide)
+    Affine(structure="channel").begin(client, wide)
     assert client.tilt.shape == (3, 1, 1)
     with pytest.raises(FedscapeError, match="token ids"):
-        FedRobust().perturb(torch.zeros(2, 3, dtype=torch.long), client)
+        Affine().move(torch.zeros(2, 3, dtype=torch.long), client)
+
+
+@pytest.mark.parametrize("structure", ["full", "channel"])
+def test_fedrobust_is_fedavg_with_the_adversary(structure):
+    for server_lr in (1.0, 0.7):
+        named = federation(FedRobust(0.3, 0.5, structure, server_lr), weighting="uniform")
+        parts = federation(FedAvg(server_lr), Parts(adversary=Affine(0.3, 0.5, structure)), weighting="uniform")
+        for _ in range(3):
+            client = named.step().clients[0]
+            parts.step()
+        assert torch.equal(named.server.w, parts.server.w)
+        assert torch.equal(named.store.fetch(client).tilt, parts.store.fetch(client).tilt)
+
+
+def test_the_adversary_goes_with_any_base():
+    plain, moved = (federation(Scaffold(), Parts(adversary=part)) for part in (None, Affine(0.3, 0.5)))
+    for _ in range(3):
+        plain.step()
+        client = moved.step().clients[0]
+    assert (plain.server.w - moved.server.w).norm() > 1e-3
+    assert moved.store.fetch(client).tensors().keys() == {"c", "tilt", "shift"}

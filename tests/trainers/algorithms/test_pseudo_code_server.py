@@ -13,14 +13,9 @@ from tests.trainers.algorithms.test_contract import test_stacked_clients_advance
 from tests.trainers.algorithms.test_identities import after
 from tests.trainers.federations import SETTINGS, SIZES, federation
 from trainers import FedAvg, FedSAM, State
-from trainers.algorithms.fedadagrad import FedAdagrad
-from trainers.algorithms.fedadam import FedAdam
-from trainers.algorithms.fedavgm import FedAvgM
+from trainers.algorithms.combinations import FedAdagrad, FedAdam, FedAvgM, FedGSAM, FedYogi, MoFedSAM
 from trainers.algorithms.fedcm import FedCM
-from trainers.algorithms.fedgsam import FedGSAM
-from trainers.algorithms.fedyogi import FedYogi
 from trainers.algorithms.mimelite import MimeLite
-from trainers.algorithms.mofedsam import MoFedSAM
 from trainers.federation.local import local_step
 
 EPOCHS = SETTINGS["local_epochs"]
@@ -291,8 +286,6 @@ def test_mimelite_stacked():
     """As the others, after ``prepare``."""
 
     class Data:
-        input_shape = (6,)
-
         def __init__(self, slope):
             self.slope = slope
 

@@ -9,11 +9,10 @@ from tests.trainers.algorithms.test_identities import after
 from tests.trainers.federations import federation
 from trainers import FedAvg, FedSAM, Scaffold
 from trainers.algorithms.centralised import Centralised
+from trainers.algorithms.combinations import FedGAMMA, FedRobust
 from trainers.algorithms.feddyn import FedDyn
-from trainers.algorithms.fedgamma import FedGAMMA
 from trainers.algorithms.fedgloss import FedGloSS
 from trainers.algorithms.fedlesam import FedLESAM
-from trainers.algorithms.fedrobust import FedRobust
 
 EVERY = [
     FedGAMMA(0.4),
@@ -119,6 +118,7 @@ def test_resuming_changes_nothing(algorithm):
         lambda: FedLESAM(-0.1),
         lambda: FedLESAM(0.1, "fedprox"),
         lambda: FedLESAM(0.1, "feddyn", 0.0),
+        lambda: FedLESAM(0.1, "fedavg", server_lr=0.0),
         lambda: FedGloSS(rho=-0.1),
         lambda: FedGloSS(rho_l=-0.1),
         lambda: FedGloSS(beta=0.0),

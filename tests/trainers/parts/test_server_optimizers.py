@@ -8,11 +8,8 @@ import torch
 
 from landscape import FedscapeError
 from tests.trainers.federations import federation
-from trainers.algorithms.fedadagrad import FedAdagrad
-from trainers.algorithms.fedadam import FedAdam
+from trainers.algorithms.combinations import FedAdagrad, FedAdam, FedAvgM, FedYogi
 from trainers.algorithms.fedavg import FedAvg
-from trainers.algorithms.fedavgm import FedAvgM
-from trainers.algorithms.fedyogi import FedYogi
 from trainers.parts.server_optimizers import Adagrad, Adam, Momentum, Yogi
 
 STEPS, RATE = 12, 0.7

@@ -1,0 +1,71 @@
+"""The default constants of algorithms and parts, and where each comes from."""
+
+import dataclasses
+
+import pytest
+
+from trainers import ALGORITHMS, ASAM, GSAM, LESAM, SAM, Adagrad, Adam, Affine, FedLESAM, Momentum, Yogi
+
+SMALL = 0.05
+"""ρ for the small nets of the examples; it is MAN's authors' too.  The papers' own are of the help."""
+ADAPTIVE = {"server_lr": 0.1, "tau": 1e-3}
+"""Reddi et al.: τ = 10⁻³, and η_g is tuned for each task."""
+
+DEFAULTS = {
+    "fedavg": {"server_lr": 1.0},  # McMahan et al.: the mean
+    "fedprox": {"mu": 0.01},  # Li et al., their grid 0.001 ... 1
+    "fedavgm": {"server_lr": 1.0, "beta": 0.9},  # Hsu et al., section 4; Caldarola et al.: 0.9
+    "fedadam": {**ADAPTIVE, "beta1": 0.9, "beta2": 0.99},  # Reddi et al., section 5.2
+    "fedadagrad": {**ADAPTIVE, "beta1": 0.0},  # Reddi et al.: no momentum
+    "fedyogi": {**ADAPTIVE, "beta1": 0.9, "beta2": 0.99},
+    "scaffold": {"server_lr": 1.0},
+    "feddyn": {"alpha": 0.1},  # FedSMOO's comparison; MAN's has 0.01
+    "feddc": {"alpha": 0.01, "variant": "paper"},  # the authors' for CIFAR
+    "fedspeed": {"rho": 0.1, "alpha": 1.0, "lam": 10.0, "variant": "paper"},  # FL-Simulator
+    "fedcm": {"alpha": 0.1, "server_lr": 1.0},  # Xu et al.; FedSMOO's client momentum 0.1
+    "mimelite": {"beta": 0.9, "server_lr": 1.0},
+    "fedrobust": {"lam": 0.1, "ascent_lr": 0.01, "structure": "full", "server_lr": 1.0},
+    "fedsam": {"rho": SMALL, "server_lr": 1.0},
+    "fedgsam": {"rho": SMALL, "alpha": 0.2, "server_lr": 1.0},  # Zhuang et al.: 0.2 for CIFAR-10
+    "fedasam": {"rho": 0.7, "eta": 0.2, "server_lr": 1.0},  # Caldarola et al., CIFAR-10
+    "mofedsam": {"rho": SMALL, "beta": 0.1, "server_lr": 1.0},  # Qu et al.: β = 0.1
+    "fedsmoo": {"r": 0.1, "beta": 10.0, "variant": "paper"},  # Sun et al., CIFAR-10
+    "adabest": {"mu": 0.02, "beta": 0.96},  # the authors' fedsim
+    "fedgamma": {"rho": SMALL, "server_lr": 1.0},
+    "fedlesam": {"rho": SMALL, "base": "fedavg", "server_lr": 1.0},
+    "fedgloss": {"rho": SMALL, "rho_l": SMALL, "beta": 10.0, "warmup": 0, "rho0": 0.001},  # β: their CIFAR-10
+    "centralised": {},
+}
+"""By name on the command line; papers' tables where nothing else is said."""
+
+
+@pytest.mark.parametrize("name", list(ALGORITHMS))
+def test_an_algorithm_has_the_constants_of_its_source(name):
+    assert ALGORITHMS.get(name)().hyper_parameters() == DEFAULTS[name]
+
+
+@pytest.mark.parametrize(
+    ("part", "expected"),
+    [
+        (SAM(), {"rho": SMALL}),
+        (ASAM(), {"rho": 0.7, "eta": 0.2}),
+        (GSAM(), {"rho": SMALL, "alpha": 0.2}),
+        (LESAM(), {"rho": SMALL}),
+        (Momentum(), {"beta": 0.9, "lr": 1.0}),
+        (Adam(), {"beta1": 0.9, "beta2": 0.99, "tau": 1e-3, "lr": 0.1}),
+        (Yogi(), {"beta1": 0.9, "beta2": 0.99, "tau": 1e-3, "lr": 0.1}),
+        (Adagrad(), {"beta1": 0.0, "tau": 1e-3, "lr": 0.1}),
+        (Affine(), {"lam": 0.1, "ascent_lr": 0.01, "structure": "full"}),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_a_part_has_the_constants_of_its_source(part, expected):
+    assert dataclasses.asdict(part) == expected
+
+
+@pytest.mark.parametrize(
+    ("base", "own"), [("fedavg", {"server_lr": 1.0}), ("scaffold", {"server_lr": 1.0}), ("feddyn", {"alpha": 0.1})]
+)
+def test_fedlesam_has_its_bases_constants(base, own):
+    assert FedLESAM(base=base).hyper_parameters() == {"rho": SMALL, "base": base, **own}
+    assert ALGORITHMS.get(base)().hyper_parameters() == own

@@ -1,0 +1,52 @@
+"""What server and clients keep and exchange, and the numbers of a round, as algorithms and parts see them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from types import SimpleNamespace
+
+from torch import Tensor
+
+
+class State(SimpleNamespace):
+    """Named tensors: the state of the server or of a client, or a message between them.
+
+    Example:
+        >>> import torch
+        >>> from trainers import State
+        >>> state = State(w=torch.zeros(3), c=torch.ones(3))
+        >>> state.c, state.nbytes()
+        (tensor([1., 1., 1.]), 24)
+    """
+
+    @classmethod
+    def of(cls, tensors: dict[str, Tensor]) -> State:
+        """A state with these tensors (not copied)."""
+        return cls(**tensors)
+
+    def tensors(self) -> dict[str, Tensor]:
+        """The tensors by name (not copied)."""
+        return dict(vars(self))
+
+    def nbytes(self) -> int:
+        """Size of the tensors in bytes, as counted for traffic."""
+        return sum(tensor.nbytes for tensor in vars(self).values())
+
+
+@dataclass(frozen=True)
+class Round:
+    """The numbers of one communication round, known to server and clients.
+
+    Attributes:
+        number: 1 for the first.
+        lr: the local rate η of this round.
+        participation: p = |S|/N, sampled clients over all clients.
+        step: in a local step, its number k = 0 … K−1; 0 before and after the local steps.
+        steps: on a client, the number K of local steps that it will take in the round; 0 on the server.
+    """
+
+    number: int
+    lr: float
+    participation: float
+    step: int = 0
+    steps: int = 0
