@@ -29,6 +29,7 @@ from trainers.algorithms import (
     Scaffold,
 )
 from trainers.parts.ascent import ASAM, GSAM, SAM
+from trainers.parts.local_optimizers import LocalAdamW, LocalMomentum
 from trainers.parts.parts import Parts
 from trainers.parts.server_optimizers import Adagrad, Adam, Momentum, Yogi
 from trainers.parts.swa import SWA
@@ -65,6 +66,8 @@ __all__ = [
     "FedSMOO",
     "FedSpeed",
     "FedYogi",
+    "LocalAdamW",
+    "LocalMomentum",
     "Mean",
     "MimeLite",
     "MoFedSAM",

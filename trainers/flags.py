@@ -21,6 +21,7 @@ from landscape.activations import MAN
 from landscape.errors import FedscapeError
 from trainers.algorithm import Algorithm
 from trainers.parts.ascent import ASAM, GSAM, SAM
+from trainers.parts.local_optimizers import LocalAdamW, LocalMomentum, LocalOptimizer
 from trainers.parts.parts import Parts
 from trainers.parts.server_optimizers import Adagrad, Adam, Momentum, Yogi
 from trainers.parts.swa import SWA
@@ -63,6 +64,15 @@ class _Cutout:
         if self.size < 1:
             raise FedscapeError(f"--cutout-size is {self.size}: give at least 1")
         return self.size
+
+
+@dataclass(frozen=True)
+class _SGD:
+    """Plain local steps: the run has no such part."""
+
+
+def _local_optimizer(chosen: _SGD | LocalOptimizer) -> LocalOptimizer | None:
+    return None if isinstance(chosen, _SGD) else chosen
 
 
 @dataclass(frozen=True)
@@ -129,6 +139,8 @@ class Flag:
         hint = get_type_hints(kind, include_extras=True)[name]
         plain, *extras = get_args(hint) if get_origin(hint) is Annotated else (hint,)
         text = _field_docstrings(kind)[name]
+        if plain is bool:
+            return _annotated[(plain, tyro.conf.arg(help=text), *extras)], _defaults(kind)[name]
         if get_origin(plain) is Literal:  # its help shows values and default without our words
             return _annotated[(plain, tyro.conf.arg(help=text), *extras)], _defaults(kind)[name]
         values = [f"{key} {_shown(_defaults(other)[name])}".strip() for key, other in having.items()]
@@ -181,6 +193,14 @@ FLAGS = (
         "what the server makes of the clients' mean change",
         prefix="server_",
         renamed={"lr": "server_optimizer_lr"},
+    ),
+    Flag(
+        "local_optimizer",
+        {"sgd": _SGD, "momentum": LocalMomentum, "adamw": LocalAdamW},
+        "what a client makes of its directions, at the rate --lr (adamw wants a far smaller one, such as 0.001): plain "
+        "steps (sgd, as without it), heavy-ball momentum with the weight decay in it, or AdamW with it decoupled",
+        prefix="local_",
+        made=_local_optimizer,
     ),
 )
 

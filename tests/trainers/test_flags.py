@@ -20,6 +20,8 @@ from trainers import (
     FedASAM,
     FedGSAM,
     FedSAM,
+    LocalAdamW,
+    LocalMomentum,
     Momentum,
     Parts,
     Yogi,
@@ -61,6 +63,16 @@ def test_no_flags_are_no_parts():
             Parts(server_optimizer=Yogi(0.1, 0.2, 0.3, 0.4)),
         ),
         ("--server-optimizer adagrad --server-tau 0.3", Parts(server_optimizer=Adagrad(tau=0.3))),
+        ("--local-optimizer sgd", Parts()),
+        ("--local-optimizer momentum", Parts(local_optimizer=LocalMomentum())),
+        (
+            "--local-optimizer momentum --local-momentum 0.5 --local-nesterov --local-state kept",
+            Parts(local_optimizer=LocalMomentum(0.5, True, "kept")),
+        ),
+        (
+            "--local-optimizer adamw --local-beta1 0.1 --local-beta2 0.2 --local-eps 0.3 --local-state kept",
+            Parts(local_optimizer=LocalAdamW(0.1, 0.2, 0.3, "kept")),
+        ),
     ],
 )
 def test_flags_are_the_fields_of_the_parts(line, expected):
@@ -105,6 +117,11 @@ def test_the_line_of_the_issue(tmp_path):
         ("fedavg --man -1", "MAN's ζ is -1.0: it must be 0 or more"),
         ("fedavg --cutout --cutout-size 0", "--cutout-size is 0: give at least 1"),
         ("fedavg --swa --swa-start 1", "SWA needs a start from 0 to below 1"),
+        ("fedavg --local-state kept", "--local-state is an option of --local-optimizer: give that too"),
+        ("fedavg --local-optimizer sgd --local-momentum 0.9", "--local-momentum is no option of --local-optimizer sgd"),
+        ("fedavg --local-optimizer adamw --local-nesterov", "--local-nesterov is no option of --local-optimizer adamw"),
+        ("fedavg --local-optimizer momentum --local-momentum 1", "LocalMomentum needs β from 0 to below 1"),
+        ("fedavg --local-optimizer adamw --local-eps 0", "LocalAdamW needs ε above 0"),
         ("fedavg --server-optimizer adam --server-tau 0", "Adam needs τ and a rate η_g above 0"),
     ],
 )

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import ClassVar, Literal
+from typing import Literal
 
 from torch import Tensor
 
@@ -40,10 +40,6 @@ class FedLESAM(Algorithm):
 
     paper = "Fan et al., ICML 2024, Algorithm 1"
     weighting = "uniform"
-    excludes: ClassVar[Mapping[str, str]] = {
-        "ascent": "FedLESAM perturbs along the server's last change instead",
-        "server_optimizer": "its bases SCAFFOLD and FedDyn have server steps of their own",
-    }
 
     rho: float = 0.05
     """ρ, length of the perturbation; 0 is the base"""
@@ -51,6 +47,13 @@ class FedLESAM(Algorithm):
     """what it perturbs: fedavg (FedLESAM), scaffold (FedLESAM-S) or feddyn (FedLESAM-D)"""
     alpha: float = 0.1
     """α of the base feddyn, weight of its regulariser; the others have none"""
+
+    @property
+    def excludes(self) -> Mapping[str, str]:  # type: ignore[override]
+        """Its own, and those of its base."""
+        own = "FedLESAM perturbs along the server's last change instead"
+        theirs = "its bases SCAFFOLD and FedDyn have server steps of their own"
+        return {**self._base.excludes, "ascent": own, "server_optimizer": theirs}
 
     def __post_init__(self) -> None:
         self.require(self.rho >= 0, "a radius ρ of 0 or more")

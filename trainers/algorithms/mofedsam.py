@@ -35,7 +35,8 @@ class MoFedSAM(Algorithm):
     paper = "Qu et al., ICML 2022, Algorithm 2 and eq. 6"
     weighting = "uniform"
     excludes: ClassVar[Mapping[str, str]] = {
-        "server_optimizer": "its clients' momentum is made of the plain mean of their changes"
+        "server_optimizer": "its clients' momentum is made of the plain mean of their changes",
+        "local_optimizer": "Δ takes −‹d›/(Kη) for the mean of the clients' directions, as only plain steps make it",
     }
 
     rho: float = 0.05

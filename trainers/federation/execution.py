@@ -23,6 +23,7 @@ from landscape.partitions.partition import Partition
 from trainers.algorithm import Algorithm, Round, State
 from trainers.federation.batches import batch_indices
 from trainers.federation.local import Batch, LocalWork, WholeData, ascending, local_step
+from trainers.parts.local_optimizers import begin_round
 
 STATISTICS = "batchnorm"
 """Name of BatchNorm's running statistics in the states and messages of clients."""
@@ -122,6 +123,8 @@ class SequentialExecutor:
         stream = (seed, "full gradient", round.number, client)
         everything = WholeData(self._model, self._data, mine, stream, local.task, self._cost)
         self._algorithm.prepare(state, received, everything, round)
+        optimizer = local.parts.local_optimizer
+        begin_round(optimizer, state, w)
         batches = batch_indices(
             len(mine), local.batch_size, local.epochs, order, steps=local.steps, last=local.last_batch
         )
@@ -130,7 +133,7 @@ class SequentialExecutor:
             batch = Batch(self._model, self._data, mine[positions.to(mine.device)], local, augmentation)
             batch.perturb_by(self._algorithm, state)
             gradient = ascending(batch, self._ascent, local)
-            w = local_step(w, gradient, self._algorithm, state, received, round, local.weight_decay, clip)
+            w = local_step(w, gradient, self._algorithm, state, received, round, local.weight_decay, clip, optimizer)
             assert batch.loss is not None, "an algorithm's direction must ask for a gradient"
             if batch.slopes is not None:
                 self._algorithm.ascend(batch.slopes, state, round)

@@ -16,6 +16,7 @@ from trainers.algorithm import Algorithm, Round, State
 from trainers.federation.aggregate import Aggregate
 from trainers.federation.client_store import ClientStore
 from trainers.federation.execution import STATISTICS, Executor
+from trainers.parts.local_optimizers import kept_memory
 from trainers.parts.parts import Parts
 from trainers.parts.swa import RunningMean
 from trainers.settings import Settings
@@ -222,12 +223,12 @@ class Federation:
         self.store.restore(state["clients"])
 
     def _initial_state(self) -> dict[str, Tensor]:
-        own = self.algorithm.client_state(self._initial)
+        own = self.algorithm.client_state(self._initial) | kept_memory(self.parts.local_optimizer, self._initial)
         return {**own, STATISTICS: self._initial_statistics} if self._silo else own
 
     def _rate(self, number: int) -> float:
         settings, swa = self.settings, self.parts.swa
-        rate = settings.lr * settings.lr_decay ** (number - 1)
+        rate = settings.schedule.rate(number, settings.rounds, settings.lr)
         return rate if swa is None else swa.rate(number, settings.rounds, rate)
 
     def _follow(self, client: int, model: Tensor) -> None:

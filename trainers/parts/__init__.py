@@ -1,8 +1,10 @@
-"""Parts that can be added to any algorithm: ascent steps, server optimisers, weight averaging, augmentation."""
+"""Parts that can be added to any algorithm: ascent steps, optimisers, rate schedules, averaging, augmentation."""
 
 from trainers.parts.ascent import ASAM, GSAM, SAM, Ascent
 from trainers.parts.augmentation import cutout, flip_crop, mixup
+from trainers.parts.local_optimizers import LocalAdamW, LocalMomentum, LocalOptimizer
 from trainers.parts.parts import Parts
+from trainers.parts.schedules import Schedule
 from trainers.parts.server_optimizers import Adagrad, Adam, Momentum, ServerOptimizer, Yogi
 from trainers.parts.swa import SWA, RunningMean
 
@@ -14,9 +16,13 @@ __all__ = [
     "Adagrad",
     "Adam",
     "Ascent",
+    "LocalAdamW",
+    "LocalMomentum",
+    "LocalOptimizer",
     "Momentum",
     "Parts",
     "RunningMean",
+    "Schedule",
     "ServerOptimizer",
     "Yogi",
     "cutout",

@@ -1,4 +1,4 @@
-"""The parts of a run: ascent, MAN, server SWA, mixup, cutout, a server optimiser."""
+"""The parts of a run: ascent, MAN, server SWA, mixup, cutout, a server optimiser, a local optimiser."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any, Protocol
 from landscape.activations import MAN
 from landscape.errors import FedscapeError
 from trainers.parts.ascent import Ascent
+from trainers.parts.local_optimizers import LocalOptimizer
 from trainers.parts.server_optimizers import ServerOptimizer
 from trainers.parts.swa import SWA
 
@@ -40,6 +41,8 @@ class Parts:
         mixup: pairs of samples of each local batch are mixed, one λ ~ Beta(1, 1) a batch (Zhang et al., ICLR 2018).
         cutout: side of the square set to the mean in each training image (DeVries & Taylor, 2017); 0: none.
         server_optimizer: how the server turns the mean change into its step: ``Momentum(0.9)``, ``Adam()``, ...
+        local_optimizer: how a client turns a direction into its step: ``LocalMomentum(0.9)``, ``LocalAdamW()``; plain
+            SGD unless given.
 
     Example:
         >>> from trainers import SAM, SWA, FedSAM, Parts, Scaffold
@@ -59,6 +62,7 @@ class Parts:
     mixup: bool = False
     cutout: int = 0
     server_optimizer: ServerOptimizer | None = None
+    local_optimizer: LocalOptimizer | None = None
 
     def __post_init__(self) -> None:
         if self.cutout < 0:
