@@ -67,7 +67,7 @@ def test_training_commands_of_the_readme_parse():
     commands = [shlex.split(line, comments=True) for line in lines]
     commands = [c[3:] for c in commands if c[:3] == ["python", "-m", "trainers"] and c[3] in trainers.ALGORITHMS]
     commands = [c for c in commands if "--help" not in c]
-    assert len(commands) == 3
+    assert len(commands) == 4
     for command in commands:
         assert read(command).output.out is not None
 
@@ -126,6 +126,15 @@ def test_the_worked_example_is_a_command(fedvarp, tmp_path, capsys):
         r"fedvarp +y +y +1/1 +all but server-optimizer +biased: .*Jhunjhunwala",
         capsys.readouterr().out,
     )
+
+
+def test_the_worked_example_is_a_command_of_a_users_own_file(fedvarp, tmp_path, monkeypatch, capsys):
+    monkeypatch.delitem(trainers.ALGORITHMS._table, "fedvarp")
+    monkeypatch.chdir(tmp_path)
+    assert "fedvarp:FedVARP" in "".join(blocks("README.md", "sh"))
+    line = "fedvarp:FedVARP --server-lr 0.8 --ascent sam --rounds 1 --quiet --out run"
+    assert main(line.split()) == 0
+    assert "fedvarp:FedVARP, 1 rounds" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("file", ["README.md", "CONTRIBUTING.md", "CHANGELOG.md"])

@@ -30,6 +30,7 @@ from trainers.algorithms import (
 )
 from trainers.parts.adversary import Affine
 from trainers.parts.ascent import ASAM, GSAM, LESAM, SAM
+from trainers.parts.local_optimizers import LocalAdamW, LocalMomentum
 from trainers.parts.parts import Parts
 from trainers.parts.server_optimizers import Adagrad, Adam, Momentum, Yogi
 from trainers.parts.swa import SWA
@@ -68,6 +69,8 @@ __all__ = [
     "FedSMOO",
     "FedSpeed",
     "FedYogi",
+    "LocalAdamW",
+    "LocalMomentum",
     "Mean",
     "MimeLite",
     "MoFedSAM",

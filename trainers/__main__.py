@@ -1,5 +1,6 @@
 """``python -m trainers ALGORITHM ...``: train and write a run directory.
 
+``ALGORITHM`` is a name of ours, or ``package.module:Class``, an algorithm of the user's own.
 ``list`` lists the algorithms, ``report`` compares runs, ``partition`` shows how a data set is divided over clients.
 """
 
@@ -7,7 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Annotated
 
@@ -20,11 +21,15 @@ from trainers.algorithm import Algorithm
 from trainers.algorithms import ALGORITHMS, algorithm_name
 from trainers.commands import listing, partition, report
 from trainers.flags import PartFlags, part_flags
+from trainers.own import own_algorithm
 from trainers.parts.parts import Parts
 from trainers.runs.run import Run, train
 from trainers.settings import Settings
 
 PROGRAM = "python -m trainers"
+CONFIG = (tyro.conf.OmitArgPrefixes, tyro.conf.FlagCreatePairsOff)
+RECORDED = frozenset({"name", "parts", "training"})
+"""What checkpoints record of a run's algorithm beside its hyper-parameters."""
 COMMANDS = {"list": listing.main, "report": report.main, "partition": partition.main}
 
 
@@ -56,7 +61,8 @@ def _subcommand(kind: type[Algorithm]) -> Callable[..., Command]:
 
     types = {"algorithm": kind, "parts": part_flags(kind), "settings": Settings, "output": Output, "return": Command}
     command.__annotations__ = types
-    command.__doc__ = f"{(kind.__doc__ or '').splitlines()[0]} ({kind.paper})"
+    paper = getattr(kind, "paper", "")  # one's own need not have a paper
+    command.__doc__ = (kind.__doc__ or "").partition("\n")[0] + (f" ({paper})" if paper else "")
     return command
 
 
@@ -69,8 +75,11 @@ def read(arguments: Sequence[str]) -> Command:
     names = list(ALGORITHMS)
     if not arguments:
         raise FedscapeError(
-            f"give an algorithm, one of {', '.join(names)}, or list, report or partition (see {PROGRAM} --help)"
+            f"give an algorithm, one of {', '.join(names)}, your own as package.module:Class, "
+            f"or list, report or partition (see {PROGRAM} --help)"
         )
+    if ":" in arguments[0] and not arguments[0].startswith("-"):
+        return _read_own(arguments[0], arguments[1:])
     if not arguments[0].startswith("-") and arguments[0] not in names:
         raise unknown_name("algorithm", arguments[0], [*names, *COMMANDS])
     subcommands = {name: _subcommand(kind) for name, kind in ALGORITHMS.items()}
@@ -80,14 +89,24 @@ def read(arguments: Sequence[str]) -> Command:
             prog=PROGRAM,
             description="Train a model with a federated algorithm and write checkpoints to a run directory.\n\n"
             f"{PROGRAM} ALGORITHM --help shows the algorithm's own hyper-parameters, parts and all settings.\n\n"
+            f"{PROGRAM} package.module:Class trains with an algorithm of your own, a subclass of trainers.Algorithm in "
+            "a module of the current folder or an installed one.\n\n"
             f"{PROGRAM} list tells what each algorithm keeps, sends and combines with; "
             f"{PROGRAM} report RUN [RUN ...] compares runs; "
             f"{PROGRAM} partition shows how a data set is divided over clients.",
             args=arguments,
-            config=(tyro.conf.OmitArgPrefixes, tyro.conf.FlagCreatePairsOff),
+            config=CONFIG,
         ),
         PROGRAM,
     )
+
+
+def _read_own(name: str, arguments: Sequence[str]) -> Command:
+    """Parse the options of an algorithm of the user's own."""
+    settings = {each.name for kind in (Settings, Output) for each in fields(kind)}
+    kind = own_algorithm(name, RECORDED | settings)
+    program = f"{PROGRAM} {name}"
+    return parse(lambda: tyro.cli(_subcommand(kind), prog=program, args=arguments, config=CONFIG), program)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -100,7 +119,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return COMMANDS[given[0]](given[1:])
     command = read(given)
     name = algorithm_name(command.algorithm)
-    out = command.output.out or Path("runs") / name
+    out = command.output.out or Path("runs") / name.replace(":", ".")  # Windows has no colons in names of files
     options = {"resume": command.output.resume, "progress": not command.output.quiet}
     try:
         result = train(command.algorithm, command.settings, command.parts, out=out, **options)

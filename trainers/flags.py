@@ -17,6 +17,7 @@ from landscape.errors import FedscapeError
 from trainers.algorithm import Algorithm
 from trainers.parts.adversary import Affine
 from trainers.parts.ascent import ASAM, GSAM, LESAM, SAM
+from trainers.parts.local_optimizers import LocalAdamW, LocalMomentum, LocalOptimizer
 from trainers.parts.options import described, field_docstrings, field_type
 from trainers.parts.parts import Parts
 from trainers.parts.server_optimizers import Adagrad, Adam, Momentum, Yogi
@@ -60,6 +61,15 @@ class _Cutout:
         if self.size < 1:
             raise FedscapeError(f"--cutout-size is {self.size}: give at least 1")
         return self.size
+
+
+@dataclass(frozen=True)
+class _SGD:
+    """Plain local steps: the run has no such part."""
+
+
+def _local_optimizer(chosen: _SGD | LocalOptimizer) -> LocalOptimizer | None:
+    return None if isinstance(chosen, _SGD) else chosen
 
 
 @dataclass(frozen=True)
@@ -125,6 +135,8 @@ class Flag:
         kind = next(iter(having.values()))
         plain, extras = field_type(kind, name)
         text = field_docstrings(kind)[name]
+        if plain is bool:
+            return _annotated[(plain, tyro.conf.arg(help=text), *extras)], _defaults(kind)[name]
         if get_origin(plain) is Literal:  # its help shows values and default without our words
             return described(kind, name), _defaults(kind)[name]
         values = [f"{key} {_shown(_defaults(other)[name])}".strip() for key, other in having.items()]
@@ -185,6 +197,14 @@ FLAGS = (
         "what moves each client's inputs uphill while its model descends: an affine map",
         prefix="adversary_",
         renamed={"ascent_lr": "adversary_lr"},
+    ),
+    Flag(
+        "local_optimizer",
+        {"sgd": _SGD, "momentum": LocalMomentum, "adamw": LocalAdamW},
+        "what a client makes of its directions, at the rate --lr (adamw wants a far smaller one, such as 0.001): plain "
+        "steps (sgd, as without it), heavy-ball momentum with the weight decay in it, or AdamW with it decoupled",
+        prefix="local_",
+        made=_local_optimizer,
     ),
 )
 

@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal, get_args
 import tyro
 
 from landscape.errors import FedscapeError
+from trainers.parts.schedules import Schedule, ScheduleName
 
 Augmentation = Literal["none", "flip-crop"]
 """Augmentation of training images."""
@@ -73,11 +74,22 @@ class Settings:
     last_batch: LastBatch = "keep"
     """an epoch's last short batch: keep it, or drop it (never a client's only batch)"""
     lr: float = 0.1
-    """η, the local rate of the first round"""
+    """η, the local rate: of the first round, or of the first after the warm-up"""
     lr_decay: float = 1.0
-    """factor on η after each round"""
+    """factor on η after each round; with --lr-schedule step every --lr-step rounds"""
+    lr_schedule: ScheduleName = "exponential"
+    """η over the rounds: exponential: times --lr-decay each round (so constant while that is 1); step: times --lr-decay
+    every --lr-step rounds; cosine: half a cosine from η down to --lr-min, over all of --rounds, whose number then
+    cannot change on --resume; constant"""
+    lr_step: Annotated[int | None, optional("ROUNDS", "none")] = None
+    """rounds between two drops of --lr-schedule step"""
+    lr_min: float = 0.0
+    """where --lr-schedule cosine ends, one round after the last"""
+    lr_warmup: Annotated[int, tyro.conf.arg(metavar="N")] = 0
+    """first rise linearly for N rounds: η/(N+1), 2η/(N+1), ...; round N+1 has η, and begins --lr-schedule"""
     weight_decay: float = 0.0
-    """added to each local step's direction as weight_decay × w, after the ascent and the clipping"""
+    """added to each local step's direction as weight_decay × w, after the ascent and the clipping; with
+    --local-optimizer momentum it goes into the momentum, with adamw past it (w shrinks by η × weight_decay)"""
     clip: float = 0.0
     """largest norm, over all coordinates, of what --clip-at names; 0: no clipping"""
     clip_at: ClipAt = "direction"
@@ -146,10 +158,15 @@ class Settings:
             size == "full" or (isinstance(size, int) and size >= 1), f"--batch-size is {size}: give at least 1, or full"
         )
         require(self.lr > 0, f"--lr is {self.lr}: it must be above 0")
-        require(self.lr_decay > 0, f"--lr-decay is {self.lr_decay}: it must be above 0 (1 keeps the rate)")
+        self.schedule.check(self.rounds, self.lr)
         require(self.weight_decay >= 0, f"--weight-decay is {self.weight_decay}: give 0 or more")
         require(self.eval_every >= 0, f"--eval-every is {self.eval_every}: give 0 or more")
         require(self.save_every >= 0, f"--save-every is {self.save_every}: give 0 or more")
+
+    @property
+    def schedule(self) -> Schedule:
+        """The local rate over the rounds."""
+        return Schedule(self.lr_schedule, self.lr_decay, self.lr_step, self.lr_min, self.lr_warmup)
 
     @property
     def folder(self) -> Path | None:

@@ -30,11 +30,12 @@ def test_help_of_an_algorithm_shows_its_hyper_parameters_with_symbols_and_defaul
         assert f"--{field.replace('_', '-')} {kinds[type(default)]}" in text
         assert f"(default: {default})" in text
     assert any(symbol in text for symbol in ("η", "μ", "ρ"))
-    for option in ("ascent", "man", "swa", "mixup", "cutout", "server-optimizer", "adversary"):
+    for option in ("ascent", "man", "swa", "mixup", "cutout", "server-optimizer", "adversary", "local-optimizer"):
         assert f"--{option} " in text, option
     for option in (
         "data", "data-dir", "model", "partition", "clients", "per-round", "rounds", "local-epochs", "batch-size", "lr",
-        "lr-decay", "weight-decay", "augment", "seed", "device", "dtype", "out", "save-every", "resume",
+        "lr-decay", "lr-schedule", "lr-step", "lr-min", "lr-warmup", "weight-decay", "augment",
+        "seed", "device", "dtype", "out", "save-every", "resume",
     ):  # fmt: skip
         assert f"--{option} " in text, option
 

@@ -22,6 +22,8 @@ from trainers import (
     FedASAM,
     FedGSAM,
     FedSAM,
+    LocalAdamW,
+    LocalMomentum,
     Momentum,
     Parts,
     Yogi,
@@ -68,6 +70,16 @@ def test_no_flags_are_no_parts():
         (
             "--adversary affine --adversary-lam 0.3 --adversary-lr 0.4 --adversary-structure channel",
             Parts(adversary=Affine(0.3, 0.4, "channel")),
+        ),
+        ("--local-optimizer sgd", Parts()),
+        ("--local-optimizer momentum", Parts(local_optimizer=LocalMomentum())),
+        (
+            "--local-optimizer momentum --local-momentum 0.5 --local-nesterov --local-state kept",
+            Parts(local_optimizer=LocalMomentum(0.5, True, "kept")),
+        ),
+        (
+            "--local-optimizer adamw --local-beta1 0.1 --local-beta2 0.2 --local-eps 0.3 --local-state kept",
+            Parts(local_optimizer=LocalAdamW(0.1, 0.2, 0.3, "kept")),
         ),
     ],
 )
@@ -122,6 +134,11 @@ def test_the_line_of_the_issue(tmp_path):
         ("fedsam --rho -1", "FedSAM: SAM needs a radius ρ of 0 or more, not rho=-1.0"),
         ("mofedsam --beta 0", "MoFedSAM: FedCM needs α above 0 and at most 1, not alpha=0.0"),
         ("fedavg --swa --swa-start 1", "SWA needs a start from 0 to below 1"),
+        ("fedavg --local-state kept", "--local-state is an option of --local-optimizer: give that too"),
+        ("fedavg --local-optimizer sgd --local-momentum 0.9", "--local-momentum is no option of --local-optimizer sgd"),
+        ("fedavg --local-optimizer adamw --local-nesterov", "--local-nesterov is no option of --local-optimizer adamw"),
+        ("fedavg --local-optimizer momentum --local-momentum 1", "LocalMomentum needs β from 0 to below 1"),
+        ("fedavg --local-optimizer adamw --local-eps 0", "LocalAdamW needs ε above 0"),
         ("fedavg --server-optimizer adam --server-tau 0", "Adam needs τ and a rate η_g above 0"),
     ],
 )

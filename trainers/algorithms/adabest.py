@@ -37,7 +37,8 @@ class AdaBest(Algorithm):
     paper = "Varno et al., ECCV 2022, Algorithm 1"
     drift = "local drift corrected in part"
     excludes: ClassVar[Mapping[str, str]] = {
-        "server_optimizer": "its server step is itself a momentum, over the averages of the clients' models"
+        "server_optimizer": "its server step is itself a momentum, over the averages of the clients' models",
+        "local_optimizer": "h_i takes −μ d_i for a gradient, and μ is the scale of changes made by plain SGD steps",
     }
 
     mu: float = 0.02

@@ -42,7 +42,8 @@ class FedCM(Algorithm):
 
     paper = "Xu et al., 2021 (arXiv 2106.10874), Algorithm 2 (FedCM)"
     excludes: ClassVar[Mapping[str, str]] = {
-        "server_optimizer": "its clients' momentum is made of the plain mean of their changes"
+        "server_optimizer": "its clients' momentum is made of the plain mean of their changes",
+        "local_optimizer": "Δ takes −‹d›/(Kη) for the mean of the clients' directions, as only plain steps make it",
     }
 
     alpha: float = 0.1

@@ -39,7 +39,8 @@ class FedDC(Algorithm):
 
     paper = "Gao et al., CVPR 2022, Algorithm 1"
     excludes: ClassVar[Mapping[str, str]] = {
-        "server_optimizer": "its server averages drift-corrected models, not the clients' changes"
+        "server_optimizer": "its server averages drift-corrected models, not the clients' changes",
+        "local_optimizer": "c_i takes −d_i/(Kη) for the mean of the client's directions, as only plain steps make it",
     }
 
     alpha: float = 0.01

@@ -1,6 +1,8 @@
 """Local steps with the momentum that centralised SGD would have."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -30,6 +32,9 @@ class MimeLite(Algorithm):
     """
 
     paper = "Karimireddy et al., NeurIPS 2021 (arXiv 2008.03606), Algorithm 1 (MimeLite) with SGDm"
+    excludes: ClassVar[Mapping[str, str]] = {
+        "local_optimizer": "its local step is already that of an optimiser, momentum with the server's m"
+    }
 
     beta: float = 0.9
     """β, the momentum; 0 is FedAvg"""

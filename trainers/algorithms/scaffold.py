@@ -1,6 +1,8 @@
 """Control variates against client drift."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -29,6 +31,9 @@ class Scaffold(Algorithm):
 
     paper = "Karimireddy et al., ICML 2020, Algorithm 1, option II"
     drift = ""
+    excludes: ClassVar[Mapping[str, str]] = {
+        "local_optimizer": "c_i takes −d_i/(Kη) for the mean of the client's directions, as only plain steps make it"
+    }
 
     server_lr: float = 1.0
     """η_g, the server's rate; 1 is the plain mean"""

@@ -24,6 +24,7 @@ from trainers.algorithm import Algorithm, Round, State
 from trainers.federation.batches import batch_indices, planned_steps
 from trainers.federation.local import Batch, LocalWork, WholeData, ascending, local_step
 from trainers.parts.ascent import Surroundings
+from trainers.parts.local_optimizers import begin_round
 
 STATISTICS = "batchnorm"
 """Name of BatchNorm's running statistics in the states and messages of clients."""
@@ -138,6 +139,8 @@ class SequentialExecutor:
         if self._adversary is not None:
             self._adversary.begin(state, tuple(self._data.inputs.shape[1:]))
         w = self._algorithm.start(state, received, round)
+        optimizer = local.parts.local_optimizer
+        begin_round(optimizer, state, w)
         clip = local.clip if local.clip_at == "direction" else 0.0
         for positions in batches:
             batch = Batch(self._model, self._data, mine[positions.to(mine.device)], local, augmentation)
@@ -146,7 +149,7 @@ class SequentialExecutor:
             here = replace(round, step=steps)
             around = Surroundings(self._model.space, state, received, here)
             gradient = ascending(batch, self._ascent, local, around)
-            w = local_step(w, gradient, self._algorithm, state, received, here, local.weight_decay, clip)
+            w = local_step(w, gradient, self._algorithm, state, received, here, local.weight_decay, clip, optimizer)
             assert batch.loss is not None, "an algorithm's direction must ask for a gradient"
             if self._adversary is not None and batch.slopes is not None:
                 self._adversary.ascend(batch.slopes, state)

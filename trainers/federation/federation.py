@@ -17,6 +17,7 @@ from trainers.federation.aggregate import Aggregate
 from trainers.federation.client_store import ClientStore
 from trainers.federation.execution import STATISTICS, Executor
 from trainers.federation.weights import client_weights, inclusion_probability
+from trainers.parts.local_optimizers import kept_memory
 from trainers.parts.parts import Parts
 from trainers.parts.swa import RunningMean
 from trainers.settings import Settings
@@ -240,6 +241,7 @@ class Federation:
                 names = f"{type(self.algorithm).__name__} and {type(part).__name__}"
                 raise FedscapeError(f"{names} both keep {', '.join(twice)} on the clients: rename one")
             own |= theirs
+        own |= kept_memory(self.parts.local_optimizer, self._initial)
         return {**own, STATISTICS: self._initial_statistics} if self._silo else own
 
     def _weight(self, client: int) -> float:
@@ -247,7 +249,7 @@ class Federation:
 
     def _rate(self, number: int) -> float:
         settings, swa = self.settings, self.parts.swa
-        rate = settings.lr * settings.lr_decay ** (number - 1)
+        rate = settings.schedule.rate(number, settings.rounds, settings.lr)
         return rate if swa is None else swa.rate(number, settings.rounds, rate)
 
     def _follow(self, client: int, model: Tensor) -> None:

@@ -22,6 +22,7 @@ from trainers.algorithm import Algorithm, Gradient, Round, State
 from trainers.parts.adversary import Adversary
 from trainers.parts.ascent import Ascent, Surroundings
 from trainers.parts.augmentation import cutout, flip_crop, mixup
+from trainers.parts.local_optimizers import LocalOptimizer, optimized
 from trainers.parts.parts import Parts
 from trainers.settings import Augmentation, ClipAt, LastBatch
 
@@ -36,14 +37,14 @@ class LocalWork:
         epochs: passes over its samples.
         steps: number of local steps in place of ``epochs``, if given.
         batch_size: samples per step; ``None`` is the full batch.
-        weight_decay: c of the decay, added to the direction as c w.
+        weight_decay: c of the decay, added to the direction as c w, or as the local optimiser has it.
         augment: augmentation of training images.
         seed: of batches, augmentation and dropout.
         last_batch: whether an epoch's last short batch is kept.
         clip: largest norm, over all coordinates, of what ``clip_at`` names; 0: no clipping.
         clip_at: ``direction``, with the algorithm's correction in it, or ``gradient``, without.
         batchnorm: whether BatchNorm's running statistics are averaged, or kept by each client (SiloBN).
-        parts: ascent, MAN, mixup, cutout and adversary.
+        parts: ascent, MAN, mixup, cutout, adversary and local optimiser.
         task: kind of targets, which decides the loss.
     """
 
@@ -70,11 +71,13 @@ def local_step(
     round: Round,
     weight_decay: float,
     clip: float = 0.0,
+    optimizer: LocalOptimizer | None = None,
 ) -> Tensor:
     """One local step, [..., d] -> [..., d].
 
     The order is fixed: the mini-batch gradient (of the objective with its penalty and mixup, through the ascent
-    part), the algorithm's own correction, clipping, weight decay (so that no ascent sees it), the step.
+    part), the algorithm's own correction, clipping, weight decay (so that no ascent sees it), the step; with an
+    ``optimizer`` these last two are its own, and its memory is among the client's tensors.
 
     Example:
         >>> import torch
@@ -85,6 +88,8 @@ def local_step(
         tensor([1.5000])
     """
     direction = clipped(algorithm.direction(w, gradient, client, server, round), clip)
+    if optimizer is not None:
+        return optimized(optimizer, w, direction, client, round.lr, weight_decay)
     if weight_decay:
         direction = direction + weight_decay * w
     return w - round.lr * direction

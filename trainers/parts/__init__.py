@@ -1,9 +1,11 @@
-"""Parts that can be added to any algorithm: ascent steps, server optimisers, averaging, augmentation, adversaries."""
+"""Parts that go with any algorithm: ascent, optimisers, rate schedules, averaging, augmentation, adversaries."""
 
 from trainers.parts.adversary import Adversary, Affine
 from trainers.parts.ascent import ASAM, GSAM, LESAM, SAM, Ascent, Surroundings
 from trainers.parts.augmentation import cutout, flip_crop, mixup
+from trainers.parts.local_optimizers import LocalAdamW, LocalMomentum, LocalOptimizer
 from trainers.parts.parts import Parts
+from trainers.parts.schedules import Schedule
 from trainers.parts.server_optimizers import Adagrad, Adam, Momentum, ServerOptimizer, Yogi
 from trainers.parts.swa import SWA, RunningMean
 
@@ -18,9 +20,13 @@ __all__ = [
     "Adversary",
     "Affine",
     "Ascent",
+    "LocalAdamW",
+    "LocalMomentum",
+    "LocalOptimizer",
     "Momentum",
     "Parts",
     "RunningMean",
+    "Schedule",
     "ServerOptimizer",
     "Surroundings",
     "Yogi",

@@ -1,4 +1,4 @@
-"""The parts of a run: ascent, MAN, server SWA, mixup, cutout, a server optimiser, an adversary."""
+"""The parts of a run: ascent, MAN, server SWA, mixup, cutout, a server and a local optimiser, an adversary."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from landscape.activations import MAN
 from landscape.errors import FedscapeError
 from trainers.parts.adversary import Adversary
 from trainers.parts.ascent import Ascent
+from trainers.parts.local_optimizers import LocalOptimizer
 from trainers.parts.server_optimizers import ServerOptimizer
 from trainers.parts.swa import SWA
 
@@ -46,6 +47,8 @@ class Parts:
         cutout: side of the square set to the mean in each training image (DeVries & Taylor, 2017); 0: none.
         server_optimizer: how the server turns the mean change into its step: ``Momentum(0.9)``, ``Adam()``, ...
         adversary: what moves the inputs of each client uphill while its model descends: ``Affine()``.
+        local_optimizer: how a client turns a direction into its step: ``LocalMomentum(0.9)``, ``LocalAdamW()``; plain
+            SGD unless given.
 
     Example:
         >>> from trainers import SAM, SWA, FedSAM, Parts, Scaffold
@@ -66,6 +69,7 @@ class Parts:
     cutout: int = 0
     server_optimizer: ServerOptimizer | None = None
     adversary: Adversary | None = None
+    local_optimizer: LocalOptimizer | None = None
 
     def __post_init__(self) -> None:
         if self.cutout < 0:

@@ -58,8 +58,15 @@ class RunDirectory:
         """Prepare the directory; return the state to continue from, or ``None`` at the start of a run.
 
         Raises:
-            FedscapeError: it holds a run and ``resume`` is false, it holds another run, or it cannot be written.
+            FedscapeError: it holds a run and ``resume`` is false, it holds another run, or it cannot be written; a
+                hyper-parameter is no plain value.
         """
+        for name, value in algorithm.hyper_parameters().items():
+            if not _is_plain(value):
+                raise FedscapeError(
+                    f"{type(algorithm).__name__}'s {name} is a {type(value).__name__}: hyper-parameters must be "
+                    "numbers, texts, true, false, none or lists of them, as files that run no code hold them"
+                )
         config = {
             "algorithm": {"name": algorithm_name(algorithm), **algorithm.hyper_parameters()},
             "parts": parts.recorded(),
@@ -81,8 +88,11 @@ class RunDirectory:
     def _compare(self, config: dict[str, Any], algorithm: Algorithm) -> None:
         earlier = in_todays_terms(self.config(), config["settings"]["weighting"], str(self.path))
         differing = []
-        # SWA's schedule depends on the number of rounds.
-        free = set(FREE_ON_RESUME) - ({"rounds"} if "swa" in config["parts"] else set())
+        free = set(FREE_ON_RESUME)
+        reasons: dict[str, str] = {}
+        if needs := _needs_rounds(config):
+            free.remove("rounds")
+            reasons["rounds"] = f", and the rates of {needs} depend on it"
         for part in ("algorithm", "parts", "settings"):
             old, new = earlier.get(part, {}), config[part]
             if part == "settings":
@@ -94,7 +104,7 @@ class RunDirectory:
                 old = json_ready(algorithm.upgraded(old))
             for name in sorted(old.keys() | new.keys()):
                 if old.get(name) != new.get(name) and not (part == "settings" and name in free):
-                    differing.append(f"{name} was {old.get(name)} and is {new.get(name)}")
+                    differing.append(f"{name} was {old.get(name)} and is {new.get(name)}{reasons.get(name, '')}")
         if differing:
             raise FedscapeError(
                 f"{self.path} holds another run ({'; '.join(differing)}): give the same settings to resume it, "
@@ -172,3 +182,17 @@ class RunDirectory:
         """Write ``ckpt.pt`` and ``state.pt``."""
         self.save_model(checkpoint)
         save_torch(self.path / "state.pt", state)
+
+
+def _needs_rounds(config: dict[str, Any]) -> str:
+    """What makes the local rates of a recorded run depend on its number of rounds; empty: nothing."""
+    if "swa" in config["parts"]:
+        return "--swa"
+    return "--lr-schedule cosine" if config["settings"]["lr_schedule"] == "cosine" else ""
+
+
+def _is_plain(value: Any) -> bool:
+    """Whether JSON and a checkpoint that runs no code can hold it."""
+    if isinstance(value, (list, tuple)):
+        return type(value) in (list, tuple) and all(map(_is_plain, value))
+    return value is None or type(value) in (bool, int, float, str)

@@ -254,7 +254,7 @@ def test_hyper_parameters_that_make_no_sense_are_refused(bad):
 
 
 def test_parts_that_make_no_sense_are_named():
-    parts = {"ascent", "man", "swa", "mixup", "cutout", "server_optimizer"}
+    parts = {"ascent", "man", "swa", "mixup", "cutout", "server_optimizer", "local_optimizer"}
     for algorithm in ALGORITHMS:
         assert set(algorithm.excludes) <= parts
         assert "server_optimizer" in algorithm.excludes
