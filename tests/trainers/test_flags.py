@@ -138,6 +138,7 @@ def test_the_line_of_the_issue(tmp_path):
         ("fedavg --local-optimizer sgd --local-momentum 0.9", "--local-momentum is no option of --local-optimizer sgd"),
         ("fedavg --local-optimizer adamw --local-nesterov", "--local-nesterov is no option of --local-optimizer adamw"),
         ("fedavg --local-optimizer momentum --local-momentum 1", "LocalMomentum needs β from 0 to below 1"),
+        ("fedavg --local-optimizer momentum --local-momentum 0 --local-nesterov", "LocalMomentum needs β above 0 for"),
         ("fedavg --local-optimizer adamw --local-eps 0", "LocalAdamW needs ε above 0"),
         ("fedavg --server-optimizer adam --server-tau 0", "Adam needs τ and a rate η_g above 0"),
     ],

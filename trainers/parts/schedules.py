@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
 from landscape.errors import FedscapeError
 
@@ -54,7 +54,8 @@ class Schedule:
             if not condition:
                 raise FedscapeError(rule)
 
-        shape = f"--lr-schedule {self.name}"
+        shape, known = f"--lr-schedule {self.name}", get_args(ScheduleName)
+        require(self.name in known, f"{shape} is unknown: give one of {', '.join(known)}")
         require(self.decay > 0, f"--lr-decay is {self.decay}: it must be above 0 (1 keeps the rate)")
         require(
             self.decay == 1 or self.name in ("exponential", "step"),
@@ -86,10 +87,10 @@ class Schedule:
         """Check that the schedule fits the run.
 
         Raises:
-            FedscapeError: the cosine begins above its rate, or after the last round.
+            FedscapeError: the cosine would not fall, or would begin after the last round.
         """
-        if self.lowest > lr:
-            raise FedscapeError(f"--lr-min is {self.lowest}: give at most --lr, {lr}")
+        if self.name == "cosine" and self.lowest >= lr:
+            raise FedscapeError(f"--lr-min is {self.lowest}: give less than --lr, {lr}")
         if self.needs_rounds and 0 < rounds <= self.warmup:
             raise FedscapeError(
                 f"--lr-warmup is {self.warmup}: the cosine needs rounds after it, and --rounds is {rounds}"

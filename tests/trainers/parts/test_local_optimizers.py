@@ -10,6 +10,8 @@ from tests.trainers.federations import SIZES, federation, net, partition, sample
 from trainers import (
     ALGORITHMS,
     FedAvg,
+    FedCM,
+    FedDC,
     FedDyn,
     FedGloSS,
     FedLESAM,
@@ -197,10 +199,15 @@ def test_duals_reach_the_optimum_by_any_steps_that_minimise(algorithm, optimizer
     assert distance_from_the_optimum(algorithm, optimizer, 300) < 1e-6
 
 
-def test_why_control_variates_are_refused():
-    """d_i/(Kη) is the mean direction of plain steps alone: with momentum c_i grows without bound."""
-    assert distance_from_the_optimum(Scaffold(), None, 300) < 1e-6
-    assert not distance_from_the_optimum(Scaffold(), LocalMomentum(0.9), 300) < 1e6
+@pytest.mark.parametrize(
+    ("algorithm", "without"),
+    [(Scaffold(), 1e-6), (FedDC(variant="official"), 1e-6), (FedCM(), 1.0)],
+    ids=["c", "c, h", "Δ"],
+)
+def test_why_gradients_read_off_plain_steps_are_refused(algorithm, without):
+    """d_i/(Kη) is the mean direction of plain steps alone: with momentum c_i, or Δ, grows without bound."""
+    assert distance_from_the_optimum(algorithm, None, 300) < without
+    assert not distance_from_the_optimum(algorithm, LocalMomentum(0.9), 300) < 1e6
 
 
 def test_algorithms_that_read_gradients_off_plain_steps_are_refused_with_the_reason():

@@ -130,7 +130,10 @@ def command(*words):
     return lambda out: start_process(main, [*line, str(out)])
 
 
-PARTS = "--client-store disk --mixup --man 0.1 --swa --swa-start 0.3 --swa-cycle 5 --evaluated-model all-clients-mean"
+PARTS = (
+    "--client-store disk --mixup --man 0.1 --swa --swa-start 0.3 --swa-cycle 5 --evaluated-model all-clients-mean "
+    "--local-optimizer adamw --local-state kept --lr 0.002 --lr-schedule cosine --lr-warmup 3"
+)
 
 
 @pytest.mark.parametrize(
