@@ -10,7 +10,7 @@ import numpy as np
 from analysis.hessian.density.axes import SymLog
 from analysis.hessian.density.probes import Probes, Quadratures
 from analysis.hessian.density.quadrature import Quadrature
-from analysis.hessian.density.shares import Shares, shares
+from analysis.hessian.density.shares import Shares, resolved_delta, shares
 from analysis.hessian.spectrum.lanczos import Lanczos
 from analysis.hessian.spectrum.moments import Estimate
 from analysis.hessian.spectrum.operators import Operator, Report
@@ -25,8 +25,6 @@ _COARSE = 250
 """Grid points of these looks."""
 _DECADES = 0.1
 """σ of the kernel on a symmetric logarithmic axis."""
-_NEAREST = 5
-"""Number of nodes next to 0 whose spacing is the resolution of the quadrature there."""
 
 
 @dataclass(frozen=True)
@@ -134,15 +132,8 @@ class Density:
         )
 
     def resolved(self) -> float:
-        """Twice the spacing of the nodes next to 0 (median over the probes): nearer to 0 nothing is resolved."""
-        spacings = []
-        for nodes, weights in zip(self.nodes, self.weights, strict=True):
-            kept = nodes[weights > 1e-12]
-            near = kept[np.argsort(np.abs(kept))][:_NEAREST]
-            spacings.append((near.max() - near.min()) / max(1, len(near) - 1))
-        largest = float(np.abs(self.rule.places).max())
-        # For a spectrum of one point or of several equal ones any small number will do.
-        return max(2 * float(np.median(spacings)), 1e-6 * largest) or 1.0
+        """Nearer to 0 than this the quadrature tells nothing apart (δ of :meth:`shares`); 1 of zeros alone."""
+        return resolved_delta(self.rule, 2**-23) if np.abs(self.rule.places).max() else 1.0
 
     def on(self, axis: SymLog | None = None, points: int = 1000, width: float | None = None) -> Curve:
         """The density for drawing on an axis, smoothed there: from the quadrature, without a product.

@@ -55,23 +55,26 @@ class StartRecord:
 
         Not for points to which a Ritz value has converged: rounding outgrows what is left of their polynomials.
         """
-        parts, ahead = np.zeros((len(points), 0)), np.ones(len(points))
-        largest = np.ones(len(points))
+        # ψ of the basis vectors, by vector; the sum of their squares; ψ of the next vector.
+        parts: list[np.ndarray] = []
+        squares, ahead, largest = np.zeros(len(points)), np.ones(len(points)), np.ones(len(points))
         for kind, array, value, norm in self._events:
             if kind == "restart":
-                parts = parts @ array
+                parts = list((np.column_stack(parts) @ array).T)
+                squares = sum((part**2 for part in parts), np.zeros(len(points)))
                 continue
             # Only the last vectors couple to q: the array lacks its leading zeros.
-            back = parts[:, parts.shape[1] - len(array) :] @ array if len(array) else 0.0
-            beyond = (points - value) * ahead - back
-            parts = np.column_stack([parts, ahead])
-            with np.errstate(divide="ignore", invalid="ignore"):
-                ahead = np.where(beyond == 0, 0.0, beyond / norm) if norm else np.where(beyond == 0, 0.0, np.inf)
+            back = sum((x * part for x, part in zip(array[::-1], reversed(parts), strict=False)), np.zeros(len(points)))
+            with np.errstate(divide="ignore", over="ignore"):
+                beyond = (points - value) * ahead - back
+                following = np.where(beyond == 0, 0.0, beyond / norm if norm else np.inf)
+            parts.append(ahead)
+            squares = squares + ahead**2
             # What has grown out of all proportion stays where it is.
-            grown = np.abs(ahead) >= _GROWN
-            ahead = np.where(grown, _GROWN, ahead)
-            parts[grown] = 0.0
-            largest = np.maximum(largest, (parts**2).sum(axis=1) + ahead**2)
+            grown = np.abs(following) >= _GROWN
+            ahead = np.where(grown, _GROWN, following)
+            parts[-1] = np.where(grown, 0.0, parts[-1])
+            largest = np.maximum(largest, squares + ahead**2)
         return 1 / largest
 
     def missed(self, points: np.ndarray, dimension: int) -> np.ndarray:

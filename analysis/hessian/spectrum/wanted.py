@@ -94,9 +94,11 @@ class Wanted:
         points = []
         for side, limit, inside in self._sides(ascending):
             if len(inside):
-                beyond = inside[-1] - np.sort(side * ascending)[-2]  # as wide as the gap before it
-                widths = np.append(np.diff(inside), beyond)
                 margins = np.maximum(tolerance * np.abs(inside), floor)
+                distances = inside[-1] - side * ascending
+                # Beyond the last one it is taken as wide as the next gap inwards.
+                beyond = distances[distances > margins[-1]].min(initial=np.ptp(ascending))
+                widths = np.append(np.diff(inside), beyond)
                 near = np.sqrt(margins * np.maximum(widths, margins))
                 apart = np.column_stack([near, widths[:, None] * _PLACES])
                 far_enough = (apart > margins[:, None]) & (apart <= widths[:, None] / 2)
