@@ -10,6 +10,7 @@ from trainers import Settings
 from trainers.federation.execution import ClientResult
 from trainers.federation.federation import Federation
 from trainers.federation.local import local_step
+from trainers.parts import Surroundings
 
 SIZES = (5, 40, 12, 3, 90, 25, 8, 60)
 STEPS, LR = 6, 0.25
@@ -33,9 +34,9 @@ class Quadratics:
     def slope(self, client, w):
         return self.curvature[client] @ (w - self.minima[client])
 
-    def ascending(self, client):
+    def ascending(self, client, state, received, round):
         part, plain = self.algorithm.ascent, partial(self.slope, client)
-        return plain if part is None else lambda w: part.gradient(w, plain, SPACE)
+        return plain if part is None else lambda w: part.gradient(w, plain, Surroundings(SPACE, state, received, round))
 
     def work(self, clients, received, store, round):
         for client in clients:
@@ -43,7 +44,10 @@ class Quadratics:
             self.algorithm.prepare(state, received, SimpleNamespace(gradient=partial(self.slope, client)), round)
 
             for _ in range(STEPS):
-                w = local_step(w, self.ascending(client), self.algorithm, state, received, round, 0.0)
+                gradient = self.ascending(client, state, received, round)
+                w = local_step(w, gradient, self.algorithm, state, received, round, 0.0)
+            if self.algorithm.ascent is not None:
+                self.algorithm.ascent.remember(state, received)
             upload = self.algorithm.upload(w, state, received, round, STEPS)
             yield ClientResult(client, w, upload, state, w.new_zeros(()), 1, STEPS, STEPS)
 

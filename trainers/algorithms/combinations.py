@@ -263,7 +263,8 @@ FedRobust = named(
 
     Client, each step, both from where the step began: w ← w − η ∇_w f_i(w; Λ_i x + δ_i);
     Λ_i ← Λ_i + η₂ (∇_Λ f_i − 2λ(Λ_i − I)), δ_i ← δ_i + η₂ (∇_δ f_i − 2λ δ_i).  Server: w ← w + η_g ‹d›.
-    The adversary (:class:`~trainers.parts.adversary.Affine`) keeps Λ_i and δ_i on the client and never sends them.
+    Λ_i and δ_i stay with the client and are never sent; the adversary alone goes with any other algorithm too
+    (``--adversary affine``).
     Traffic per sampled client: one model down, one up.
 
     Example:

@@ -9,6 +9,8 @@ from torch import Tensor
 
 from trainers.algorithm import PERTURBED, Algorithm, Gradient, Mean, Round, State, unit
 
+_RHO0 = 0.001
+
 
 @dataclass(frozen=True)
 class FedGloSS(Algorithm):
@@ -51,13 +53,14 @@ class FedGloSS(Algorithm):
     """β, ADMM's penalty is 1/β (the authors' runs: 10 CIFAR-10, 100 CIFAR-100)"""
     warmup: int = 0
     """T_s, rounds over which both radii grow (the authors' runs: 2000 of 10000 CIFAR-10); 0: full from the start"""
-    rho0: float = 0.001
-    """ρ_0, the first round's radius where they grow"""
+    rho0: float = _RHO0
+    """ρ_0, the first round's radius where they grow; without a warmup there is none to choose"""
 
     def __post_init__(self) -> None:
         self.require(min(self.rho, self.rho_l, self.rho0) >= 0, "radii ρ, ρ_l and ρ_0 of 0 or more")
         self.require(self.beta > 0, "β above 0")
         self.require(self.warmup >= 0, "a warmup of 0 rounds or more")
+        self.require(self.warmup > 0 or self.rho0 == _RHO0, "a warmup of 1 round or more for ρ_0 to have an effect")
 
     @property
     def bias(self) -> str:

@@ -30,7 +30,7 @@ class FedLESAM(Combination):
     Client: its base's step with g(w + ρ (w^old − w^t)/‖w^old − w^t‖) for g(w): one gradient a step, and one
     perturbation for all steps of a round; w^old is the server's model as the client last received it.
     Server: as the base.  The bases are FedAvg (FedLESAM), SCAFFOLD (FedLESAM-S) and FedDyn (FedLESAM-D); the ascent
-    (:class:`~trainers.parts.ascent.LESAM`, ``--ascent lesam``) goes with any other algorithm too.
+    alone goes with any other algorithm too (``--ascent lesam``).
 
     The authors' code departs from their paper: its w^old is the model one round ago, the same for all clients; it
     takes one coordinate of the flat difference for each parameter tensor; and FedLESAM-S scales c − c_i by

@@ -156,7 +156,9 @@ class TestReplacement:
 
 
 class TestPathological:
-    @pytest.mark.parametrize(("labels", "count"), [(CIFAR10, 3), (CIFAR10, 6), (CIFAR100, 10), (CIFAR100, 20)])
+    @pytest.mark.parametrize(
+        ("labels", "count"), [(CIFAR10, 3), (CIFAR10, 6), (CIFAR10, 10), (CIFAR100, 10), (CIFAR100, 20)]
+    )
     def test_each_client_has_so_many_classes(self, labels, count):
         partition = make(f"pathological:{count}", labels, 100)
         assert (held(partition, labels) == count).all()

@@ -20,8 +20,8 @@ DEFAULTS = {
     "fedyogi": {**ADAPTIVE, "beta1": 0.9, "beta2": 0.99},
     "scaffold": {"server_lr": 1.0},
     "feddyn": {"alpha": 0.1},  # FedSMOO's comparison; MAN's has 0.01
-    "feddc": {"alpha": 0.01, "variant": "paper"},  # the authors' for CIFAR
-    "fedspeed": {"rho": 0.1, "alpha": 1.0, "lam": 10.0, "variant": "paper"},  # FL-Simulator
+    "feddc": {"alpha": 0.01, "server_correction": "all"},  # the authors' for CIFAR
+    "fedspeed": {"rho": 0.1, "alpha": 1.0, "lam": 10.0, "variant": "paper", "server_correction": "all"},  # FL-Simulator
     "fedcm": {"alpha": 0.1, "server_lr": 1.0},  # Xu et al.; FedSMOO's client momentum 0.1
     "mimelite": {"beta": 0.9, "server_lr": 1.0},
     "fedrobust": {"lam": 0.1, "ascent_lr": 0.01, "structure": "full", "server_lr": 1.0},

@@ -76,7 +76,7 @@ def test_fedlesam_has_the_options_of_all_its_bases():
 
 
 def test_every_method_of_an_algorithm_is_the_bases():
-    own = {"ascent", "server_optimizer", "adversary", "hyper_parameters", "upgraded", "require"}
+    own = {"ascent", "server_optimizer", "adversary", "bias", "hyper_parameters", "upgraded", "require"}
     members = inspect.getmembers(Algorithm, lambda each: inspect.isfunction(each) or isinstance(each, property))
     methods = {name for name, _ in members if not name.startswith("_")}
     assert methods - own <= vars(Combination).keys()
@@ -109,7 +109,7 @@ def test_they_are_ordinary_classes():
 
 def test_a_row_with_an_option_of_nobody_is_refused():
     with pytest.raises(TypeError, match="no part has the field radius"):
-        named("X", FedAvg, {"ascent": SAM}, {"radius": Option(0.1, "")}, paper="", text="", weighting="uniform")
+        named("X", FedAvg, {"ascent": SAM}, {"radius": Option(0.1, "")}, paper="", text="")
 
 
 def test_the_option_of_the_issue_is_taken(tmp_path):

@@ -7,7 +7,7 @@ import torch
 
 from landscape.compute.randomness import torch_generator
 from tests.trainers.algorithms import naive
-from tests.trainers.algorithms.naive import EPOCHS, add, batches, by_samples, equally, length, mean, zeros
+from tests.trainers.algorithms.naive import EPOCHS, add, batches, length, zeros
 from tests.trainers.algorithms.test_against_pseudo_code import relative_error
 from tests.trainers.federations import SETTINGS, SIZES, federation
 from trainers import LESAM, Centralised, FedAvg, FedCM, FedDyn, FedLESAM, FedProx, Parts, Scaffold
@@ -35,7 +35,7 @@ class NaiveFedCM:
                 x = add(x, add([self.share * t for t in g], self.delta, 1 - self.share), -lr)
             changes.append(add(x, w, -1.0))
             self.old[i] = w
-        change = mean(changes, equally(sampled))
+        change = clients.mean(changes, sampled)
         self.delta = [-d / (lr * EPOCHS) for d in change]
         return add(w, change)
 
@@ -133,7 +133,7 @@ def test_clients_may_begin_at_points_of_their_own(beta):
                 x = add(x, clients.gradient(i, x), -lr)
             changes.append(add(x, begun, -1.0))
             ends[i] = x
-        return add(w, mean(changes, by_samples(sampled)))
+        return add(w, clients.mean(changes, sampled))
 
     assert relative_error(FedInit(1.0, beta), reference) < EXACT
 
@@ -164,7 +164,7 @@ def test_a_direction_knows_its_step_and_how_many_there_will_be(size):
                 x = add(x, clients.gradient(i, x), -rate)
             clients.x, clients.y = whole
             models.append(x)
-        return mean(models, by_samples(sampled))
+        return clients.mean(models, sampled)
 
     changes = {} if size is None else {"batch_size": size}
     assert relative_error(FallingRate(), reference, **changes) < EXACT

@@ -124,6 +124,7 @@ def test_resuming_changes_nothing(algorithm):
         lambda: FedGloSS(beta=0.0),
         lambda: FedGloSS(warmup=-1),
         lambda: FedGloSS(rho0=-0.1),
+        lambda: FedGloSS(rho0=0.01),
         lambda: FedRobust(-0.1),
         lambda: FedRobust(0.1, -0.1),
         lambda: FedRobust(2.0, 0.6),

@@ -186,7 +186,7 @@ def distance_from_the_optimum(algorithm, optimizer, rounds):
             local = local_step(local, gradient, algorithm, together, received, round, 0.0, 0.0, optimizer)
         sent = algorithm.upload(local, together, received, round, STEPS)
         means = {name: tensor.mean(0) for name, tensor in sent.items()}
-        algorithm.server_step(server, Mean(**means, uniform=State.of(means), steps=float(STEPS)), round)
+        algorithm.server_step(server, Mean(**means, all_clients=State.of(means), steps=float(STEPS)), round)
     return (a.mean(0) @ server.w - b.mean(0)).norm().item()
 
 
@@ -201,7 +201,7 @@ def test_duals_reach_the_optimum_by_any_steps_that_minimise(algorithm, optimizer
 
 @pytest.mark.parametrize(
     ("algorithm", "without"),
-    [(Scaffold(), 1e-6), (FedDC(variant="official"), 1e-6), (FedCM(), 1.0)],
+    [(Scaffold(), 1e-6), (FedDC(), 1e-6), (FedCM(), 1.0)],
     ids=["c", "c, h", "Δ"],
 )
 def test_why_gradients_read_off_plain_steps_are_refused(algorithm, without):
