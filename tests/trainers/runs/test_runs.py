@@ -52,7 +52,7 @@ def test_directory_holds_what_it_promises(tmp_path):
         assert sorted(arrays) == [f"client_{i:05d}" for i in range(6)]
         assert sorted(np.concatenate([arrays[name] for name in arrays])) == list(range(1442))
     config = json.loads((run.path / "config.json").read_text())
-    assert config["algorithm"] == {"name": "fedsam", "rho": 0.1}
+    assert config["algorithm"] == {"name": "fedsam", "rho": 0.1, "server_lr": 1.0}
 
 
 def test_checkpoint_describes_itself(tmp_path):
