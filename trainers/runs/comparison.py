@@ -107,6 +107,9 @@ def _columns(targets: Sequence[float]) -> dict[str, Callable[[RecordedRun], Cell
 
         return column
 
+    def told(name: str) -> Callable[[RecordedRun], Cell]:
+        return lambda run: run.protocol[name]
+
     columns: dict[str, Callable[[RecordedRun], Cell]] = {
         "rounds": lambda run: run.rounds,
         "accuracy %": lambda run: percent(run.last("test_accuracy")),
@@ -121,7 +124,7 @@ def _columns(targets: Sequence[float]) -> dict[str, Callable[[RecordedRun], Cell
     for target in targets:
         columns[f"rounds to {100 * target:g} %"] = rounds_to(target)
         columns[f"GB to {100 * target:g} %"] = traffic_to(target)
-    columns |= {name: lambda run, name=name: run.protocol[name] for name in PROTOCOL}  # type: ignore[misc]
+    columns |= {name: told(name) for name in PROTOCOL}
     return columns | {
         "drift": lambda run: run.last("drift"),
         "MB down": lambda run: run.megabytes("bytes_down"),
