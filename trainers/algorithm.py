@@ -94,6 +94,9 @@ class Algorithm:
     (``python -m trainers list`` shows it); empty where it corrects them."""
     excludes: ClassVar[Mapping[str, str]] = {}
     """Parts (fields of :class:`~trainers.parts.parts.Parts`) that make no sense with it, each with the reason."""
+    two_phases: ClassVar[bool] = False
+    """Whether the sampled clients are asked for something (:meth:`ask`), and answered (:meth:`answer`), before their
+    local work: a round of two trips."""
     pooled: ClassVar[bool] = False
     """Whether one client holds all data, whatever clients and partition were asked for."""
 
@@ -129,6 +132,15 @@ class Algorithm:
     def broadcast(self, server: State) -> dict[str, Tensor]:
         """The tensors that a sampled client receives: the model and all of the server's state unless overridden."""
         return server.tensors()
+
+    def ask(self, client: State, server: State, data: LocalData, round: Round) -> dict[str, Tensor]:
+        """What a sampled client sends before its local work, from all of its data; only if ``two_phases``."""
+        return {}
+
+    def answer(self, server: State, mean: Mean, round: Round) -> dict[str, Tensor]:
+        """The tensors that the sampled clients receive beside the broadcast, from the means of what they sent at
+        first; only if ``two_phases``.  ``server`` is the server's own state, which may be updated."""
+        return {}
 
     def prepare(self, client: State, server: State, data: LocalData, round: Round) -> None:
         """Compute what a client needs from all of its data, before its first local step of a round."""

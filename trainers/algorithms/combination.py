@@ -50,6 +50,19 @@ class Combination(Algorithm):
         """As the base."""
         return self.base_algorithm.broadcast(server)
 
+    @property
+    def two_phases(self) -> bool:  # type: ignore[override]
+        """As the base."""
+        return self.base_algorithm.two_phases
+
+    def ask(self, client: State, server: State, data: LocalData, round: Round) -> dict[str, Tensor]:
+        """As the base."""
+        return self.base_algorithm.ask(client, server, data, round)
+
+    def answer(self, server: State, mean: Mean, round: Round) -> dict[str, Tensor]:
+        """As the base."""
+        return self.base_algorithm.answer(server, mean, round)
+
     def prepare(self, client: State, server: State, data: LocalData, round: Round) -> None:
         """As the base."""
         self.base_algorithm.prepare(client, server, data, round)

@@ -55,6 +55,21 @@ class ClientResult:
     gradients: int
 
 
+@dataclass(frozen=True)
+class Told:
+    """What a client sends before its local work, in a round of two phases.
+
+    Attributes:
+        client: its id.
+        upload: the tensors it sends.
+        state: the tensors it keeps.
+    """
+
+    client: int
+    upload: dict[str, Tensor]
+    state: State
+
+
 class States(Protocol):
     """Source of clients' states for executors."""
 
@@ -69,6 +84,10 @@ class Executor(Protocol):
     @property
     def sizes(self) -> Sequence[int]:
         """Number of samples of each client, [N]."""
+        ...
+
+    def ask(self, clients: Sequence[int], received: State, store: States, round: Round) -> Iterator[Told]:
+        """What they send before their local work, in the order of ``clients``."""
         ...
 
     def work(self, clients: Sequence[int], received: State, store: States, round: Round) -> Iterator[ClientResult]:
@@ -108,6 +127,17 @@ class SequentialExecutor:
         """Number of samples of each client, [N]."""
         return [len(mine) for mine in self._indices]
 
+    def ask(self, clients: Sequence[int], received: State, store: States, round: Round) -> Iterator[Told]:
+        """What they send before their local work, in the order of ``clients``."""
+        self._model.module.train()
+        for client in clients:
+            if len(self._statistics) and self._local.batchnorm != "silo":
+                self._statistics.load(getattr(received, STATISTICS))
+            state = store.fetch(client)
+            with self._threads(client), reproducible_arithmetic():
+                upload = self._algorithm.ask(state, received, self._everything(client, round), round)
+            yield Told(client, upload, state)
+
     def work(self, clients: Sequence[int], received: State, store: States, round: Round) -> Iterator[ClientResult]:
         """The results, in the order of ``clients``."""
         self._model.module.train()
@@ -133,9 +163,7 @@ class SequentialExecutor:
         steps, seen, gradients = 0, 0, 0
         total = torch.zeros((), dtype=torch.float64, device=received.w.device)
         augmentation = torch_generator(seed, "augmentation", round.number, client)
-        stream = (seed, "full gradient", round.number, client)
-        everything = WholeData(self._model, self._data, mine, stream, local.task, self._cost)
-        self._algorithm.prepare(state, received, everything, round)
+        self._algorithm.prepare(state, received, self._everything(client, round), round)
         if self._adversary is not None:
             self._adversary.begin(state, tuple(self._data.inputs.shape[1:]))
         w = self._algorithm.start(state, received, round)
@@ -163,6 +191,11 @@ class SequentialExecutor:
         elif len(self._statistics):
             upload = {**upload, STATISTICS: self._statistics.read()}
         return ClientResult(client, w, upload, state, total / seen, seen, steps, gradients)
+
+    def _everything(self, client: int, round: Round) -> WholeData:
+        """All data of a client."""
+        stream = (self._local.seed, "full gradient", round.number, client)
+        return WholeData(self._model, self._data, self._indices[client], stream, self._local.task, self._cost)
 
     def _batches(self, held: int, round: Round, client: int) -> tuple[Iterator[Tensor], int]:
         """A client's mini-batches of a round, as positions among the samples it holds, and how many there are, K."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -140,9 +141,9 @@ class Federation:
         unbiased = settings.aggregation == "unbiased"
         aggregate = Aggregate(inclusion_probability(settings) if unbiased else None)
         local_models: dict[int, Tensor] = {}
-        loss, seen, bytes_up = torch.zeros((), dtype=torch.float64, device=sent.w.device), 0, 0
-        steps, gradients = 0, 0
         clock = _Clock(sent.w.device)
+        bytes_up = self._ask(sampled, sent, round) if self.algorithm.two_phases else 0
+        loss, seen, steps, gradients = torch.zeros((), dtype=torch.float64, device=sent.w.device), 0, 0, 0
         for result in self.executor.work(sampled, sent, self.store, round):
             clock.lap("local")
             aggregate.add(result.upload, self._weight(result.client), result.model, result.steps)
@@ -181,6 +182,17 @@ class Federation:
             clock.seconds["local"],
             clock.seconds["aggregation"],
         )
+
+    def _ask(self, sampled: Sequence[int], sent: State, round: Round) -> int:
+        """The first phase of a round of two: adds the answer to what is sent; the bytes that the clients sent."""
+        told, bytes_up = Aggregate(), 0
+        for each in self.executor.ask(sampled, sent, self.store, round):
+            told.add(each.upload, self._weight(each.client), sent.w)
+            self.store.put(each.client, each.state)
+            bytes_up += State.of(each.upload).nbytes()
+        for name, tensor in self.algorithm.answer(self.server, told.mean(), round).items():
+            setattr(sent, name, tensor)
+        return bytes_up
 
     @property
     def model(self) -> Tensor:
