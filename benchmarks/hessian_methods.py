@@ -90,8 +90,8 @@ def pyhessian(around: Landscape, k: int, truth: np.ndarray) -> Iterator[tuple[st
 
 
 def eigenthings(around: Landscape, k: int, truth: np.ndarray) -> Iterator[tuple[str, Answer]]:
-    """hessian-eigenthings' Lanczos: its default of 2k steps, which has no stopping rule, then 4k and 8k of them unless all
-    values are right.  It re-orthogonalises up to 50 steps."""
+    """hessian-eigenthings' Lanczos: its default of 2k steps, which has no stopping rule, then 4k and 8k of them unless
+    all values are right.  It re-orthogonalises up to 50 steps."""
     if importlib.util.find_spec("hessian_eigenthings") is None:
         return
     from hessian_eigenthings import HessianOperator, lanczos, supervised_loss
