@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 import torch
 import tyro
+from all_algorithms import LINES
 
 from analysis import measure_hessian, measure_surface
 from landscape import FedscapeError, Landscape, build_model
@@ -31,13 +32,6 @@ from trainers import Settings as Training
 from trainers import train
 from trainers.__main__ import read
 
-LINES = (
-    "fedavg", "fedprox", "fedavgm", "fedadam", "fedadagrad", "fedyogi", "scaffold", "feddyn", "feddc",
-    "feddc --variant official", "fedspeed", "fedspeed --variant official", "fedcm", "mimelite", "fedrobust", "fedsam",
-    "fedgsam", "fedasam", "mofedsam", "fedsmoo", "fedsmoo --variant official", "adabest", "fedgamma", "fedlesam",
-    "fedlesam --base scaffold", "fedlesam --base feddyn", "fedgloss", "centralised",
-    "scaffold --ascent asam --man 0.15 --swa --mixup", "fedavg --cutout --cutout-size 4",
-)  # fmt: skip
 FLOAT64, SPECTRAL, LOSS = 1e-9, 1e-6, 1e-6
 HESSIAN = {"float64": 1e-8, "float32": 1e-4, "tf32": 2e-2}
 """Allowed relative differences: of parameters and losses in float64, of traces and densities in it, of a surface's
