@@ -39,7 +39,8 @@ class StartRecord:
             norm: the length of what Aq has outside of the basis; 0 where the space is invariant.
         """
         if self.open:
-            self._events.append(("step", np.trim_zeros(coupled, "f").copy(), value, norm))
+            known = np.flatnonzero(coupled)
+            self._events.append(("step", coupled[known[0] :].copy() if len(known) else np.zeros(0), value, norm))
 
     def restart(self, coordinates: np.ndarray) -> None:
         """Note that the basis was shrunk to these combinations of its vectors (columns, [m, kept])."""

@@ -141,7 +141,7 @@ class Lanczos:
         self._projection[self.steps, : self.steps], self._projection[self.steps, self.steps] = coupled, along
         self.steps += 1
         self.absorbed += 1
-        self._couplings = np.pad(self._couplings, ((0, 0), (0, 1)))
+        self._couplings = np.hstack([self._couplings, np.zeros((len(self._couplings), 1))])
         norm = residual.norm().item()
         self._scale = max(self._scale, abs(along) + norm)
         self.asymmetry = max(self.asymmetry, asymmetry(components, coupled, norm, self._scale))

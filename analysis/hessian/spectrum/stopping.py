@@ -141,6 +141,12 @@ def error_bounds(ritz: Ritz) -> np.ndarray:
         return residuals  # nothing is known of the neighbours
     apart = np.diff(values)
     gaps = np.minimum(np.append(apart - residuals[1:], np.inf), np.insert(apart - residuals[:-1], 0, np.inf))
+    usable = gaps > residuals
+    return np.where(usable, residuals**2 / np.where(usable, gaps, 1.0), _together(values, residuals))
+
+
+def _together(values: np.ndarray, residuals: np.ndarray) -> np.ndarray:
+    """(Σ r²)^½ of each value's cluster, [m]."""
     reach = np.maximum.accumulate(values + residuals)
     nearest = np.minimum.accumulate((values - residuals)[::-1])[::-1]
     cluster = np.insert(np.cumsum(nearest[1:] > reach[:-1]), 0, 0)
@@ -150,5 +156,4 @@ def error_bounds(ritz: Ritz) -> np.ndarray:
     before = np.concatenate([[0.0], sums])[firsts][cluster[order]]
     together = np.empty_like(residuals)
     together[order] = np.maximum(np.sqrt(np.maximum(sums - before, 0.0)), residuals[order])
-    usable = gaps > residuals
-    return np.where(usable, residuals**2 / np.where(usable, gaps, 1.0), together)
+    return together
