@@ -10,11 +10,9 @@ where only the order of sums differs, and Hessians in float32 and TF32 too, agai
 from __future__ import annotations
 
 import json
-import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -23,6 +21,7 @@ import numpy as np
 import torch
 import tyro
 from all_algorithms import LINES
+from hessian_arithmetic import seconds
 
 from analysis import measure_hessian, measure_surface
 from landscape import FedscapeError, Landscape, build_model
@@ -144,20 +143,6 @@ def surfaces(checks: Checks, settings: Settings) -> None:
         checks.note(f"{model} {dtype}: surface", *(one.loss for one in found), allowed)
 
 
-def seconds(work: Callable[[], Any], repeats: int = 3) -> float:
-    """The median time of a call, after one that does not count."""
-    times = []
-    for _ in range(repeats + 1):
-        if torch.cuda.is_available():
-            torch.cuda.synchronize()
-        start = time.perf_counter()
-        work()
-        if torch.cuda.is_available():
-            torch.cuda.synchronize()
-        times.append(time.perf_counter() - start)
-    return statistics.median(times[1:])
-
-
 def timings(settings: Settings, folder: Path) -> list[tuple[str, float, float]]:
     """(what, seconds on the CPU, seconds on the device)."""
     rows = []
@@ -171,7 +156,7 @@ def timings(settings: Settings, folder: Path) -> list[tuple[str, float, float]]:
             ("gradient", lambda here: here.gradient()),
             ("Hessian-vector product", lambda here: here.hvp(None, here.weights)),
         ):
-            each = [seconds(lambda here=here, work=work: work(here)) for here in there.values()]  # type: ignore[misc]
+            each = [seconds(lambda here=here, work=work: work(here), 3) for here in there.values()]  # type: ignore[misc]
             rows.append((f"{model}, {n} images: {what}", each[0], each[-1]))
     data = data_file(folder)
     training = Training(data=str(data), model="digits_mlp", clients=6, per_round=3, rounds=5, eval_every=0)

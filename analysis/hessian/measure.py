@@ -127,7 +127,7 @@ def measure_hessian(
             return _measure(part, what, where.split, how, verify, progress)
 
     def matrix(part: Landscape) -> Operator:
-        return _operator(block_of(part, what.block) if what.block else part, what, how)
+        return _operator(_block(part, what), what, how)
 
     with cpu_threads(how.threads):
         whole = _landscape_of(subject, what, where)
@@ -150,6 +150,11 @@ def _landscape_of(subject: Landscape | Checkpoint | str | Path, spectrum: Spectr
     return landscape.to("float64") if spectrum.product == "fd" else landscape
 
 
+def _block(whole: Landscape, spectrum: Spectrum) -> Landscape:
+    """The loss as a function of the parameters whose block is measured."""
+    return block_of(whole, spectrum.block) if spectrum.block else whole
+
+
 def _measure(
     whole: Landscape, spectrum: Spectrum, split: str, effort: Effort, verify: bool, progress: bool
 ) -> HessianReport:
@@ -158,7 +163,7 @@ def _measure(
     here = whole.evaluate()
     if not np.isfinite(here.loss):
         raise FedscapeError(f"the loss at {whole.title} is {here.loss}: there is nothing to measure around it")
-    landscape = block_of(whole, spectrum.block) if spectrum.block else whole
+    landscape = _block(whole, spectrum)
     if verify and spectrum.product == "autograd":
         with Progress("self-check", enabled=progress):
             check(landscape, effort.seed, effort.graph_memory).require()

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from analysis.hessian.spectrum.eigen import Eigenpairs, StepComparison
-from analysis.hessian.spectrum.operators import Multiplying, Operator, Product, Shifted
+from analysis.hessian.spectrum.operators import OnLandscape, Operator, Product, Shifted
 from landscape import FedscapeError, Landscape
 
 _SHORTER = 4
@@ -18,7 +18,7 @@ _ALLOWED = 1e-4
 """A difference between the steps' eigenvalues above this share is no rounding (at a loss of 1e-7 it was up to 1e-6)."""
 
 
-class GradientDifferences(Multiplying):
+class GradientDifferences(OnLandscape):
     """∇²L by central differences of float64 gradients: H v ≈ (∇L(w + tv) − ∇L(w − tv))/2t.
 
     It needs the gradient alone, and so is right for layers whose double backward is wrong.  A product costs two
@@ -40,25 +40,9 @@ class GradientDifferences(Multiplying):
     product: Product | None = "fd"
 
     def __init__(self, landscape: Landscape, w: Tensor | None = None, *, shorter: float = 1.0) -> None:
-        self.landscape = landscape if landscape.precision == "float64" else landscape.to("float64")
-        self.products = 0
+        super().__init__(landscape if landscape.precision == "float64" else landscape.to("float64"))
         self._w = self.landscape.weights if w is None else w.to(self.landscape.weights)
         self._step = (torch.finfo(torch.float64).eps * (1 + float(self._w.norm()))) ** (1 / 3) / 2 / shorter
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        """(d, d)."""
-        return self.landscape.dimension, self.landscape.dimension
-
-    @property
-    def dtype(self) -> torch.dtype:
-        """float64."""
-        return self.landscape.dtype
-
-    @property
-    def device(self) -> torch.device:
-        """The landscape's device."""
-        return self.landscape.device
 
     def matmat(self, vectors: Tensor) -> Tensor:
         """H V for V of shape [d, k] -> [d, k]."""

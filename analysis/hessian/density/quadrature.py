@@ -13,7 +13,7 @@ from analysis.hessian.spectrum.moments import Estimate
 
 _COARSEST, _COARSER = 0.7, 6
 """The quadrature is compared with at most six of fewer steps, down to this share of them."""
-_NORMAL = 1.959963984540054
+NORMAL = 1.959963984540054
 """The 97.5 % quantile of the normal distribution."""
 
 
@@ -49,7 +49,7 @@ class Quadrature:
     @property
     def quantile(self) -> float:
         """Standard errors to either end of a 95 % interval over the probes."""
-        return _NORMAL if self.dimension is not None else float(stdtrit(len(self.nodes) - 1, 0.975))
+        return NORMAL if self.dimension is not None else float(stdtrit(len(self.nodes) - 1, 0.975))
 
     def mean(self, function: Callable[[np.ndarray], np.ndarray]) -> Estimate:
         """The mean of f over the eigenvalues, with its standard error over the probes."""

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from analysis.hessian.density.quadrature import Quadrature
+from analysis.hessian.density.quadrature import NORMAL, Quadrature
 
 _ROUNDING = 32
 """Eigenvalues of less than this many ε·max|λ| are rounding errors of the products."""
@@ -15,8 +15,6 @@ _UNDECIDED = 0.05
 """At ±δ no more than this share of the eigenvalues may be on the one side or on the other."""
 _FINER = 2**0.25
 """Ratio of one δ tried to the one before."""
-_NORMAL = 1.959963984540054
-"""The 97.5 % quantile of the normal distribution."""
 
 
 @dataclass(frozen=True)
@@ -131,7 +129,7 @@ def _share(rule: Quadrature, masses: np.ndarray, widths: np.ndarray, of_atoms: f
 
 def _wilson(share: float, effective: float, side: int) -> float:
     """The p with |p − share| = 1.96 √(p(1−p)/effective), on one side of it."""
-    share, square = min(max(share, 0.0), 1.0), _NORMAL**2 / effective
+    share, square = min(max(share, 0.0), 1.0), NORMAL**2 / effective
     root = np.sqrt(square * share * (1 - share) + square**2 / 4)
     return float(min(max((share + square / 2 + side * root) / (1 + square), 0.0), 1.0))
 

@@ -174,7 +174,7 @@ def extreme_eigenpairs(
             converged = converged & (not found.settled)  # settled, but the search was cut short
             break
     file.remove()
-    return _eigenpairs(operator, iteration, search, found, converged)
+    return _eigenpairs(operator, iteration, search, found, converged, float(np.abs(ritz.values).max()))
 
 
 def largest_eigenpairs(
@@ -200,12 +200,17 @@ def largest_eigenpairs(
 
 
 def _eigenpairs(
-    operator: Operator, iteration: ThickRestart, search: MultiplicitySearch, found: Approximation, converged: np.ndarray
+    operator: Operator,
+    iteration: ThickRestart,
+    search: MultiplicitySearch,
+    found: Approximation,
+    converged: np.ndarray,
+    largest: float,
 ) -> Eigenpairs:
-    """The result of an iteration that has ended."""
+    """The result of an iteration that has ended; ``largest``: the largest Ritz value in magnitude."""
     krylov = iteration.krylov
     # The recurrence gives residuals and bounds of exact arithmetic; none can be trusted below rounding.
-    rounding = torch.finfo(operator.dtype).eps * np.abs(krylov.ritz().values).max()
+    rounding = torch.finfo(operator.dtype).eps * largest
     vectors = krylov.to_ritz_vectors(found.chosen)
     asymmetry, extra = confirmed(krylov.asymmetry, operator, krylov.basis)
     operator.products += extra

@@ -67,31 +67,12 @@ class Multiplying:
         return self.matmat(vectors[:, None])[:, 0] if vectors.dim() == 1 else self.matmat(vectors)
 
 
-class _OnLandscape(Multiplying):
-    """A matrix of a landscape at one point; ``multiply`` maps stacked vectors [k, d] to their products."""
+class OnLandscape(Multiplying):
+    """A matrix of a landscape: its dimension, type and device are the landscape's."""
 
-    product: Product | None = "autograd"
-
-    def __init__(
-        self,
-        landscape: Landscape,
-        multiply: Callable[[Tensor], Tensor],
-        precise: Callable[[Landscape, Tensor], Callable[[Tensor], Tensor]],
-        w: Tensor | None,
-    ) -> None:
+    def __init__(self, landscape: Landscape) -> None:
         self.landscape = landscape
         self.products = 0
-        self._multiply = multiply
-        self._precise, self._w = precise, w
-
-    def in_float64(self) -> Operator | None:
-        """The same matrix at the same point in float64, without graphs kept; ``None`` if it is in float64 itself."""
-        if self.landscape.precision == "float64":
-            return None
-        other = self.landscape.to("float64")
-        w = self.landscape.weights if self._w is None else self._w
-        multiply = self._precise(other, w.to(other.weights))
-        return _OnLandscape(other, multiply, self._precise, w)
 
     @property
     def precision(self) -> str:
@@ -113,13 +94,39 @@ class _OnLandscape(Multiplying):
         """The landscape's device."""
         return self.landscape.device
 
+
+class _Differentiated(OnLandscape):
+    """A matrix of a landscape at one point; ``multiply`` maps stacked vectors [k, d] to their products."""
+
+    product: Product | None = "autograd"
+
+    def __init__(
+        self,
+        landscape: Landscape,
+        multiply: Callable[[Tensor], Tensor],
+        precise: Callable[[Landscape, Tensor], Callable[[Tensor], Tensor]],
+        w: Tensor | None,
+    ) -> None:
+        super().__init__(landscape)
+        self._multiply = multiply
+        self._precise, self._w = precise, w
+
+    def in_float64(self) -> Operator | None:
+        """The same matrix at the same point in float64, without graphs kept; ``None`` if it is in float64 itself."""
+        if self.landscape.precision == "float64":
+            return None
+        other = self.landscape.to("float64")
+        w = self.landscape.weights if self._w is None else self._w
+        multiply = self._precise(other, w.to(other.weights))
+        return _Differentiated(other, multiply, self._precise, w)
+
     def matmat(self, vectors: Tensor) -> Tensor:
         """A V for V of shape [d, k] -> [d, k]; the vectors share each micro-batch's graph."""
         self.products += vectors.shape[1]
         return self._multiply(vectors.T).T
 
 
-class Hessian(_OnLandscape):
+class Hessian(_Differentiated):
     """∇²L at a point of a landscape (its own point unless given), exact over the whole data set.
 
     ``graph_memory``: as in :meth:`landscape.Landscape.hessian`.
@@ -139,14 +146,14 @@ class Hessian(_OnLandscape):
         super().__init__(landscape, products, lambda other, point: other.hessian(point, graph_memory=0), w)
 
 
-class GaussNewton(_OnLandscape):
+class GaussNewton(_Differentiated):
     """The generalised Gauss-Newton matrix (1/n) Σ J_iᵀ ∇²ℓ_i J_i: positive semi-definite for convex losses."""
 
     def __init__(self, landscape: Landscape, w: Tensor | None = None) -> None:
         super().__init__(landscape, landscape.gauss_newton(w), lambda other, point: other.gauss_newton(point), w)
 
 
-class Fisher(_OnLandscape):
+class Fisher(_Differentiated):
     """The Fisher matrix: ``empirical`` (1/n) Σ ∇ℓ_i ∇ℓ_iᵀ with the true labels, or ``mc`` with labels drawn
     from the model, one a sample."""
 
