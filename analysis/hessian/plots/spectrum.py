@@ -60,11 +60,14 @@ def draw_densities(
     labels: Sequence[str],
     eigenvalue_axis: EigenvalueAxis = "auto",
     density_axis: DensityAxis = "log",
+    *,
+    ruler: Sequence[HessianReport] = (),
 ) -> None:
     """Spectral densities per unit of the eigenvalue axis as it is drawn, with their 95 % band.
 
     All have one kernel (:func:`density_caption` names it): with one of its own range for each, peaks at 0 would be the
-    higher, the narrower the range is.
+    higher, the narrower the range is.  Kernel and axis are those for ``ruler``, the reports of all panels of a figure;
+    unless given, those for ``reports``.
 
     Raises:
         FedscapeError: an axis of another kind.
@@ -76,9 +79,9 @@ def draw_densities(
         )
     if density_axis not in ("linear", "log"):
         raise FedscapeError(f"unknown density axis '{density_axis}': give linear or log")
-    densities = [_density_of(report) for report in reports]
-    logarithmic, width = _is_symlog(densities, eigenvalue_axis), max(density.width for density in densities)
-    axis = SymLog(max(density.resolved() for density in densities)) if logarithmic else None
+    densities, every = ([_density_of(report) for report in several] for several in (reports, ruler or reports))
+    logarithmic, width = _is_symlog(every, eigenvalue_axis), max(density.width for density in every)
+    axis = SymLog(max(density.resolved() for density in every)) if logarithmic else None
     floor, top = np.inf, 0.0
     ends: list[float] = []
     for i, (report, density, label) in enumerate(zip(reports, densities, labels, strict=True)):

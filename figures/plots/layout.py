@@ -1,0 +1,199 @@
+"""What all kinds of pictures share: a grid of panels, looks that stay with a label, legends, captions."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.layout_engine import ConstrainedLayoutEngine
+from matplotlib.ticker import LogFormatterSciNotation, MaxNLocator, NullFormatter, PercentFormatter
+
+from analysis.style import COLOURS, DASHES, MARKERS
+from analysis.surface.plots.captions import wrapped
+from landscape import FedscapeError
+
+LegendPlace = Literal["auto", "inside", "right", "below"]
+CAPTION = "small"
+"""Size of captions, relative to Matplotlib's ``font.size``."""
+
+_MORE_COLOURS = ("#882255", "#7F7F7F", "#332288", "#44AA99", "#AA4499")
+_MORE_MARKERS = "<>hp*"
+_MORE_DASHES = (
+    (0, (7, 1, 1, 1, 1, 1)), (0, (3, 3)), (0, (7, 2, 3, 2)), (0, (2, 1, 2, 3)), (0, (9, 3)),
+)  # fmt: skip
+_ALL_COLOURS = (*COLOURS, *_MORE_COLOURS)
+_ALL_MARKERS = MARKERS + _MORE_MARKERS
+_ALL_DASHES = (*DASHES, *_MORE_DASHES)
+MOST = len(_ALL_COLOURS)
+"""The most things of one picture that have looks of their own."""
+
+
+@dataclass(frozen=True)
+class Look:
+    """How one thing is drawn in all panels: no two things share a colour, a marker or a dash."""
+
+    colour: str
+    marker: str
+    dash: Any
+
+
+def looks(labels: Iterable[str]) -> dict[str, Look]:
+    """The looks of labels, in the order in which they first appear; the first seven are the package's.
+
+    Raises:
+        FedscapeError: there are more labels than looks.
+    """
+    distinct = list(dict.fromkeys(labels))
+    if len(distinct) > MOST:
+        raise FedscapeError(
+            f"{len(distinct)} curves cannot be told apart in one picture: give {MOST} at most, or several pictures"
+        )
+    return {label: Look(*look) for label, *look in zip(distinct, _ALL_COLOURS, _ALL_MARKERS, _ALL_DASHES, strict=False)}
+
+
+def check_panels(panels: Sequence[Any], what: str) -> None:
+    """Refuse a picture of nothing.
+
+    Raises:
+        FedscapeError: there is no panel.
+    """
+    if not panels:
+        raise FedscapeError(f"there is nothing to draw: give one panel of {what} or more")
+
+
+def array(values: Any, what: str, axes: int = 1) -> np.ndarray:
+    """The values as numbers with so many axes.
+
+    Raises:
+        FedscapeError: they have another number of axes, or there are none.
+    """
+    try:
+        found = np.asarray(values, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise FedscapeError(f"{what} are no numbers: {error}") from error
+    if found.ndim != axes or not found.size:
+        raise FedscapeError(f"{what} have the shape {list(found.shape)}: give numbers with {axes} axes, one or more")
+    return found
+
+
+def same_length(what: str, **arrays: np.ndarray | None) -> None:
+    """Refuse arrays that do not belong together.
+
+    Raises:
+        FedscapeError: their lengths differ.
+    """
+    lengths = {name: len(values) for name, values in arrays.items() if values is not None}
+    if len(set(lengths.values())) > 1:
+        told = ", ".join(f"{length} of {name}" for name, length in lengths.items())
+        raise FedscapeError(f"the values of {what} do not belong together ({told}): give as many of each")
+
+
+@dataclass(frozen=True)
+class Grid:
+    """A figure with its panels, row by row; ``axes`` are those of the panels, without empty places."""
+
+    figure: Figure
+    axes: list[Axes]
+    columns: int
+
+    def left(self, place: int) -> bool:
+        """Whether the panel is the first of its row."""
+        return place % self.columns == 0
+
+    def finish(self, title: str, caption: str) -> Figure:
+        """Write the title and the caption, which is broken to the figure's width."""
+        if title:
+            self.figure.suptitle(title, parse_math=False)
+        if caption:
+            text = wrapped(caption, float(self.figure.get_figwidth()))
+            self.figure.supxlabel(text, fontsize=CAPTION, color="0.3", parse_math=False)
+        return self.figure
+
+
+def grid(
+    count: int,
+    columns: int | None = None,
+    *,
+    size: tuple[float, float] = (4.2, 3.3),
+    sharex: Literal["none", "all", "row", "col"] = "none",
+    sharey: Literal["none", "all", "row", "col"] = "none",
+) -> Grid:
+    """A figure of so many panels.
+
+    Args:
+        count: of panels.
+        columns: panels in a row; ``None``: all of up to four, else rows that are as equal as can be.
+        size: of a panel in inches, with its labels.
+        sharex, sharey: which panels share an axis.
+
+    Raises:
+        FedscapeError: fewer than one column.
+    """
+    if columns is not None and columns < 1:
+        raise FedscapeError(f"{columns} panels in a row are none: give 1 or more")
+    across = min(columns or (count if count <= 4 else math.ceil(count / math.ceil(count / 4))), count)
+    rows = math.ceil(count / across)
+    figure = Figure(
+        figsize=(size[0] * across + 0.3, size[1] * rows + 0.5),
+        layout=ConstrainedLayoutEngine(h_pad=0.06, w_pad=0.06, hspace=0.03, wspace=0.03),
+    )
+    axes = figure.subplots(rows, across, squeeze=False, sharex=sharex, sharey=sharey).ravel()
+    for ax in axes[count:]:
+        ax.remove()
+    return Grid(figure, list(axes[:count]), across)
+
+
+def rounds_axis(ax: Axes) -> None:
+    """Whole numbers on x."""
+    ax.xaxis.set_major_locator(MaxNLocator(nbins=6, integer=True))
+
+
+def value_axis(ax: Axes, *, percent: bool, log: bool) -> None:
+    """The y axis: shares as percentages, or a logarithm, with a light grid."""
+    if log:
+        ax.set_yscale("log")
+        ax.yaxis.set_major_formatter(LogFormatterSciNotation())
+        ax.yaxis.set_minor_formatter(NullFormatter())
+    if percent:
+        ax.yaxis.set_major_formatter(PercentFormatter(1.0))
+    ax.grid(alpha=0.3)
+
+
+def check_value_axis(*, percent: bool, log: bool) -> None:
+    """Refuse an axis that cannot be.
+
+    Raises:
+        FedscapeError: percentages on a logarithmic axis.
+    """
+    if percent and log:
+        raise FedscapeError("shares in percent have a linear axis: give percent or log_y, not both")
+
+
+def add_legend(made: Grid, handles: Mapping[str, Any], place: LegendPlace) -> None:
+    """One legend for all panels: inside the first where it is the only one and has few entries, else beside them.
+
+    Raises:
+        FedscapeError: an unknown place.
+    """
+    if place not in ("auto", "inside", "right", "below"):
+        raise FedscapeError(f"unknown place of the legend '{place}': give auto, inside, right or below")
+    if not handles:
+        return
+    if place == "auto":
+        place = "inside" if len(made.axes) == 1 and len(handles) <= 4 else "right"
+    entries: tuple[list[Any], list[str]] = (list(handles.values()), list(handles))
+    if place == "inside":
+        made.axes[0].legend(*entries)
+    elif place == "right":
+        width, height = made.figure.get_size_inches()
+        made.figure.set_size_inches(width + 0.6 + 0.085 * max(map(len, handles)), height)
+        made.figure.legend(*entries, loc="outside right center")
+    else:
+        longest = 0.6 + 0.085 * max(map(len, handles))
+        columns = int(np.clip(float(made.figure.get_figwidth()) // longest, 1, len(handles)))
+        made.figure.legend(*entries, loc="outside lower center", ncols=columns)
