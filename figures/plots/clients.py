@@ -1,4 +1,4 @@
-"""Clients over the rounds: one thin line a client, or values of the sampled clients, which differ from round to round."""
+"""Clients over the rounds: one thin line a client, or values of sampled clients, which differ from round to round."""
 
 from __future__ import annotations
 

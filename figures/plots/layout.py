@@ -53,7 +53,8 @@ def looks(labels: Iterable[str]) -> dict[str, Look]:
         raise FedscapeError(
             f"{len(distinct)} curves cannot be told apart in one picture: give {MOST} at most, or several pictures"
         )
-    return {label: Look(*look) for label, *look in zip(distinct, _ALL_COLOURS, _ALL_MARKERS, _ALL_DASHES, strict=False)}
+    every = zip(_ALL_COLOURS, _ALL_MARKERS, _ALL_DASHES, strict=True)
+    return {label: Look(*look) for label, look in zip(distinct, every, strict=False)}
 
 
 def check_panels(panels: Sequence[Any], what: str) -> None:

@@ -77,9 +77,9 @@ def plot_eigenvalues(
 ) -> Figure:
     """Draw eigenvalue by rank, with bands of the error bounds; all panels have the same y axis.
 
-    On a logarithmic axis, a negative eigenvalue is at its absolute value, as a hollow triangle, zeros are not drawn, and
-    what is not told from 0 cannot stretch the axis: below it, it is at its edge.  On both axes, what is not told from 0
-    is a hollow circle.  The caption says which of these there are, and how many.
+    On a logarithmic axis, a negative eigenvalue is at its absolute value, as a hollow triangle, zeros are not drawn,
+    and what is not told from 0 cannot stretch the axis: below it, it is at its edge.  On both axes, what is not told
+    from 0 is a hollow circle.  The caption says which of these there are, and how many.
 
     Raises:
         FedscapeError: nothing to draw, more labels than looks, no value that the axis has.

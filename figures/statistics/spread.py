@@ -19,8 +19,8 @@ from landscape import FedscapeError
 from trainers.runs.records import RecordedRun
 
 NEAR = 0.04
-"""How far above chance an accuracy still is near it: Caldarola et al. (ECCV 2022), Table 6, has collapsed runs at 4.60 %
-where chance is 1 %, and at 10.00 % where it is 10 %."""
+"""How far above chance an accuracy still is near it: Caldarola et al. (ECCV 2022), Table 6, has collapsed runs at
+4.60 % where chance is 1 %, and at 10.00 % where it is 10 %."""
 
 
 @dataclass(frozen=True)

@@ -113,7 +113,7 @@ def to_target(
     target: float,
     *,
     metric: str = "test_accuracy",
-    smoothing: Smoothing = Smoothing(),  # noqa: B008 (frozen)
+    smoothing: Smoothing = Smoothing(),
     until: int | None = None,
 ) -> ToTarget:
     """Rounds, traffic and time of each run until the target.
