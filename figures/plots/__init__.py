@@ -6,9 +6,10 @@ in the picture mean.  Sizes of fonts are Matplotlib's settings, so that a style 
 
 from figures.plots.bars import BarPanel, Bars, plot_bars
 from figures.plots.clients import ClientPanel, ClientValues, ScatterPanel, plot_client_lines, plot_client_values
-from figures.plots.curves import Curve, CurvePanel, Level, plot_curves
+from figures.plots.curves import Curve, CurvePanel, plot_curves
 from figures.plots.densities import DensityPanel, plot_densities
 from figures.plots.heatmaps import CountPanel, HistogramPanel, plot_class_histograms, plot_heat_maps
+from figures.plots.layout import Level
 from figures.plots.spectra import SpectraPanel, Spectrum, plot_eigenvalues
 from figures.plots.surfaces import PlanePanel, SurfacePanel, plot_loss_surfaces, plot_over, plot_planes
 from figures.plots.sweeps import Sweep, SweepPanel, plot_sweeps

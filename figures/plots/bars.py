@@ -115,9 +115,6 @@ def _draw(ax: Axes, at: np.ndarray, width: float, bars: Bars, colour: str, hatch
         ax.errorbar(
             at[there], values[there], deviations[there], linestyle="", color="black", linewidth=0.8, capsize=1.5
         )
-    if not there.all():
-        missing = at[~there]
-        ax.plot(
-            missing, np.full(len(missing), 0.02), "x", color=colour, markersize=5, transform=ax.get_xaxis_transform()
-        )
+    edge = ax.get_xaxis_transform()
+    ax.plot(at[~there], np.full(int((~there).sum()), 0.03), "x", color="black", markersize=5, transform=edge)
     return drawn

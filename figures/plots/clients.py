@@ -104,12 +104,12 @@ def plot_client_lines(
             ax.plot(x[known], values[known], color=colour, linewidth=0.6, alpha=0.6)
         for curve in panel.bold:
             colour, dash = _BOLD[bold.index(curve.label)]
-            (line,) = ax.plot(curve.x, curve.mean, color="white", linewidth=4.5, zorder=4)
+            ax.plot(curve.x, curve.mean, color="white", linewidth=4.5, zorder=4)  # a rim
             (line,) = ax.plot(curve.x, curve.mean, color=colour, linestyle=dash, linewidth=2.2, zorder=5)
             handles.setdefault(curve.label, line)
         _dress(ax, panel.title, xlabel, ylabel if made.left(place) else "", percent, log_y)
     middle = colormaps[CLIENT_COLOURS](0.45)
-    handles["a client each"] = Line2D([], [], color=middle, linewidth=0.8)
+    handles["one client each"] = Line2D([], [], color=middle, linewidth=0.8)
     add_legend(made, handles, legend)
     numbers = f"thin lines: one a client, dark to light from client 0 to {most - 1}"
     return made.finish(title, "; ".join(filter(None, [caption, numbers])))

@@ -12,11 +12,13 @@ from matplotlib.figure import Figure
 
 from figures.plots.layout import (
     LegendPlace,
+    Level,
     Look,
     add_legend,
     array,
     check_panels,
     check_value_axis,
+    draw_levels,
     grid,
     looks,
     rounds_axis,
@@ -58,14 +60,6 @@ class Curve:
 
 
 @dataclass(frozen=True)
-class Level:
-    """A horizontal line for reference: a target, or what centralised training reaches."""
-
-    label: str
-    value: float
-
-
-@dataclass(frozen=True)
 class CurvePanel:
     """One panel.
 
@@ -84,7 +78,6 @@ class CurvePanel:
     ylim: tuple[float, float] | None = None
 
 
-_LEVELS = ("0.35", (0, (6, 2))), ("0.6", (0, (1, 1.5))), ("0.0", (0, (3, 1, 1, 1)))
 _BAND = 0.18
 
 
@@ -124,19 +117,14 @@ def plot_curves(
     made = grid(len(panels), columns, sharey="row" if share_y else "none")
     handles: dict[str, Any] = {}
     lines: dict[str, Any] = {}
-    level_names = list(dict.fromkeys(level.label for panel in panels for level in panel.levels))
-    if len(level_names) > len(_LEVELS):
-        raise FedscapeError(f"{len(level_names)} horizontal lines cannot be told apart: give {len(_LEVELS)} at most")
+    level_names = [level.label for panel in panels for level in panel.levels]
     for place, (ax, panel) in enumerate(zip(made.axes, panels, strict=True)):
         if not panel.curves:
             raise FedscapeError(f"the panel '{panel.title}' has no curve: give one or more")
         for i, curve in enumerate(panel.curves):
             _check_positive(curve, log_x, log_y)
             handles.setdefault(curve.label, draw_curve(ax, curve, look_of[curve.label], offset=i))
-        for level in panel.levels:
-            colour, dash = _LEVELS[level_names.index(level.label)]
-            drawn = ax.axhline(level.value, color=colour, linestyle=dash, linewidth=1.2, zorder=1, label=level.label)
-            lines.setdefault(level.label, drawn)
+        lines |= draw_levels(ax, panel.levels, level_names, look_of)
         dress(ax, panel, xlabel, ylabel if made.left(place) or not share_y else "", percent, log_x, log_y)
     add_legend(made, handles | lines, legend)
     return made.finish(title, caption)

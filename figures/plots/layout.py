@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
+from matplotlib.figure import Figure, SubFigure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.ticker import LogFormatterSciNotation, MaxNLocator, NullFormatter, PercentFormatter
 
@@ -95,10 +95,49 @@ def same_length(what: str, **arrays: np.ndarray | None) -> None:
 
 
 @dataclass(frozen=True)
+class Level:
+    """A horizontal line for reference: a target, or what centralised training reaches."""
+
+    label: str
+    value: float
+
+
+_LEVELS = (("0.35", (0, (6, 2))), ("0.6", (0, (1, 1.5))), ("0.0", (0, (3, 1, 1, 1))))
+
+
+def draw_levels(ax: Axes, levels: Sequence[Level], names: Sequence[str], look_of: Mapping[str, Look]) -> dict[str, Any]:
+    """Draw horizontal lines, and return those that the legend has not yet, by label.
+
+    One with a curve's label looks like the curve; the others are grey, in the order of ``names``, those of all panels.
+
+    Raises:
+        FedscapeError: there are more of them than greys.
+    """
+    grey = [name for name in dict.fromkeys(names) if name not in look_of]
+    if len(grey) > len(_LEVELS):
+        raise FedscapeError(f"{len(grey)} horizontal lines cannot be told apart: give {len(_LEVELS)} at most")
+    drawn = {}
+    for level in levels:
+        look = look_of.get(level.label)
+        colour, dash = _LEVELS[grey.index(level.label)] if look is None else (look.colour, look.dash)
+        drawn[level.label] = ax.axhline(level.value, color=colour, linestyle=dash, linewidth=1.2, zorder=1)
+    return {label: line for label, line in drawn.items() if label in grey}
+
+
+@dataclass(frozen=True)
 class Grid:
-    """A figure with its panels, row by row; ``axes`` are those of the panels, without empty places."""
+    """A figure with its panels, row by row.
+
+    Attributes:
+        figure: the whole.
+        body: the part between title and caption, with panels and legend: Matplotlib would put a legend below the
+            panels over the caption.
+        axes: those of the panels, without empty places.
+        columns: panels in a row.
+    """
 
     figure: Figure
+    body: SubFigure
     axes: list[Axes]
     columns: int
 
@@ -143,10 +182,11 @@ def grid(
         figsize=(size[0] * across + 0.3, size[1] * rows + 0.5),
         layout=ConstrainedLayoutEngine(h_pad=0.06, w_pad=0.06, hspace=0.03, wspace=0.03),
     )
-    axes = figure.subplots(rows, across, squeeze=False, sharex=sharex, sharey=sharey).ravel()
+    body = figure.subfigures(1, 1, squeeze=False)[0, 0]
+    axes = body.subplots(rows, across, squeeze=False, sharex=sharex, sharey=sharey).ravel()
     for ax in axes[count:]:
         ax.remove()
-    return Grid(figure, list(axes[:count]), across)
+    return Grid(figure, body, list(axes[:count]), across)
 
 
 def rounds_axis(ax: Axes) -> None:
@@ -190,11 +230,13 @@ def add_legend(made: Grid, handles: Mapping[str, Any], place: LegendPlace) -> No
     entries: tuple[list[Any], list[str]] = (list(handles.values()), list(handles))
     if place == "inside":
         made.axes[0].legend(*entries)
-    elif place == "right":
-        width, height = made.figure.get_size_inches()
-        made.figure.set_size_inches(width + 0.6 + 0.085 * max(map(len, handles)), height)
-        made.figure.legend(*entries, loc="outside right center")
+        return
+    # Room for the legend, so that the panels keep their size.
+    (width, height), longest = made.figure.get_size_inches(), 0.6 + 0.085 * max(map(len, handles))
+    if place == "right":
+        made.figure.set_size_inches(width + longest, height)
+        made.body.legend(*entries, loc="outside right center")
     else:
-        longest = 0.6 + 0.085 * max(map(len, handles))
-        columns = int(np.clip(float(made.figure.get_figwidth()) // longest, 1, len(handles)))
-        made.figure.legend(*entries, loc="outside lower center", ncols=columns)
+        columns = int(np.clip(width // longest, 1, len(handles)))
+        made.figure.set_size_inches(width, height + 0.22 * math.ceil(len(handles) / columns))
+        made.body.legend(*entries, loc="outside lower center", ncols=columns)

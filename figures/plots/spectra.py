@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator, NullFormatter, ScalarFormatter
+from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter
 
 from analysis.style import cross_out, crossed
 from figures.plots.layout import LegendPlace, Look, add_legend, array, check_panels, grid, looks, same_length
@@ -99,7 +99,8 @@ def plot_eigenvalues(
         ax.set(xlabel="rank", ylabel=ylabel if made.left(place) else "")
         if log_x:
             ax.set_xscale("log")
-            ax.xaxis.set_major_formatter(ScalarFormatter())
+            ax.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+            ax.xaxis.set_major_formatter("{x:g}")
             ax.xaxis.set_minor_formatter(NullFormatter())
         else:
             ax.xaxis.set_major_locator(MaxNLocator(nbins=6, integer=True))
@@ -115,14 +116,21 @@ def plot_eigenvalues(
 
 def signs(spectra: Sequence[Spectrum], *, log_y: bool) -> list[str]:
     """What the signs of :func:`plot_eigenvalues` mean, of those that these spectra have."""
-    negative = sum(int((s.values < 0).sum()) for s in spectra)
-    zero = sum(int((s.values == 0).sum()) for s in spectra)
-    doubtful = sum(int(s.doubtful.sum()) for s in spectra)
+    negative, unsure, zero, doubtful = (
+        sum(int(which(s).sum()) for s in spectra)
+        for which in (
+            lambda s: s.values < 0,
+            lambda s: s.doubtful & (s.values < 0),
+            lambda s: s.values == 0,
+            lambda s: s.doubtful & (not log_y or s.values > 0),
+        )
+    )
     told = ["bands: error bounds"] if any(s.bounds is not None for s in spectra) else []
     if negative and log_y:
-        told.append(f"hollow triangles: {negative} negative, at their absolute values")
+        of = f", {unsure} of them not told from 0" if unsure else ""
+        told.append(f"hollow triangles: {negative} negative, at their absolute values{of}")
     if doubtful:
-        told.append(f"hollow: {doubtful} not told from 0")
+        told.append(f"hollow circles: {doubtful} not told from 0")
     if zero and log_y:
         told.append(f"{zero} of 0 not drawn")
     floor = _floor(spectra) if log_y else 0.0

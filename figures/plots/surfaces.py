@@ -13,7 +13,7 @@ from matplotlib.cm import ScalarMappable
 from matplotlib.figure import Figure
 
 from analysis import Surface
-from analysis.surface.plots.captions import Quantity, interpolated_mask, label_of
+from analysis.surface.plots.captions import Quantity, interpolated_mask, label_of, wrapped
 from analysis.surface.plots.panels import (
     COLOUR_MAPS,
     Panel,
@@ -25,7 +25,7 @@ from analysis.surface.plots.panels import (
 )
 from analysis.surface.plots.reliefs import VIEW, draw_relief, dress_relief, plot_superimposed, relief_axes
 from analysis.surface.plots.scales import Scale, ScaleKind
-from figures.plots.layout import check_panels, grid
+from figures.plots.layout import CAPTION, check_panels, grid
 from landscape import FedscapeError
 
 CAP = 10.0
@@ -51,7 +51,7 @@ class PlanePanel:
 
 
 def capped_log(loss: np.ndarray, cap: float) -> np.ndarray:
-    """log(min(loss, cap) + 0.1), the height in files of Li et al. (2018) for ParaView; infinity is at the cap.
+    """ln(min(loss, cap) + 0.1), the height in files of Li et al. (2018) for ParaView; infinity is at the cap.
 
     Raises:
         FedscapeError: the cap is not above 0.
@@ -76,7 +76,7 @@ def plot_loss_surfaces(
     title: str = "",
     caption: str = "",
 ) -> Figure:
-    """Draw loss surfaces with the height log(min(loss, cap) + 0.1) (Caldarola et al., ECCV 2022, Figure 1).
+    """Draw loss surfaces with the height ln(min(loss, cap) + 0.1) (Caldarola et al., ECCV 2022, Figure 1).
 
     Args:
         panels: in reading order.
@@ -99,7 +99,7 @@ def plot_loss_surfaces(
     own = [_scale(panel.title, z) for panel, z in zip(panels, values, strict=True)]
     if joint:
         own = [_scale("the panels", np.concatenate([z.ravel() for z in values]))] * len(panels)
-    labels = [f"log(min({_loss(p.surface)}, {largest if joint else p.cap:g}) + 0.1)" for p in panels]
+    labels = [f"ln(min({_loss(p.surface)}, {largest if joint else p.cap:g}) + 0.1)" for p in panels]
     told = "one scale for all panels" if joint else "each panel has a scale of its own: heights and colours differ"
     text = "; ".join(filter(None, [caption, told, *signs([panel.surface for panel in panels])]))
     draw = _reliefs if kind == "relief" else _contours
@@ -134,7 +134,8 @@ def plot_over(
         figure.suptitle(title, parse_math=False)
     if caption:
         sign = f"grid: {above[0]}; it vanishes where it lies below the solid surface"
-        figure.supxlabel(f"{caption}; {sign}", parse_math=False)
+        text = wrapped(f"{caption}; {sign}", float(figure.get_figwidth()))
+        figure.supxlabel(text, fontsize=CAPTION, color="0.3", parse_math=False)
     return figure
 
 
@@ -202,7 +203,9 @@ def _loss(surface: Surface) -> str:
 
 
 def _dots(surfaces: Sequence[Surface]) -> list[str]:
-    return ["small dots: measured, between them interpolated"] * any(interpolated_mask(s).any() for s in surfaces)
+    """What the other marks in pictures from above mean, of those that there are."""
+    told = ["small dots: measured, the rest interpolated"] * any(interpolated_mask(s).any() for s in surfaces)
+    return told + ["dashed: the triangle of three models"] * any(s.kind == "three" for s in surfaces)
 
 
 def _contours(

@@ -10,13 +10,14 @@ import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
-from figures.plots.curves import Level
 from figures.plots.layout import (
     LegendPlace,
+    Level,
     add_legend,
     array,
     check_panels,
     check_value_axis,
+    draw_levels,
     grid,
     looks,
     same_length,
@@ -53,7 +54,7 @@ class SweepPanel:
         xlabel: the parameter.
         sweeps: one or more.
         spacing: of x: ``linear``, ``log``, or ``even``: the values stand at equal distances, such as decays of a rate.
-        levels: horizontal lines; the first one's look is that of all panels.
+        levels: horizontal lines; one with a sweep's label looks like the sweep.
         default: a value of the parameter that other experiments have, marked by a vertical line.
     """
 
@@ -97,6 +98,8 @@ def plot_sweeps(
     look_of = looks(sweep.label for panel in panels for sweep in panel.sweeps)
     made = grid(len(panels), columns, sharey="all" if share_y else "none")
     handles: dict[str, Any] = {}
+    lines: dict[str, Any] = {}
+    level_names = [level.label for panel in panels for level in panel.levels]
     missing = False
     for place, (ax, panel) in enumerate(zip(made.axes, panels, strict=True)):
         values = _values(panel)
@@ -113,8 +116,7 @@ def plot_sweeps(
                 missing = True
                 edge = np.full(int(gone.sum()), 0.02)
                 ax.plot(at[gone], edge, "x", color=look.colour, transform=ax.get_xaxis_transform())
-        for level in panel.levels:
-            handles.setdefault(level.label, ax.axhline(level.value, color="0.35", linestyle=(0, (6, 2)), linewidth=1.2))
+        lines |= draw_levels(ax, panel.levels, level_names, look_of)
         if panel.default is not None:
             where = float(np.searchsorted(values, panel.default)) if panel.spacing == "even" else panel.default
             ax.axvline(where, color="0.6", linewidth=0.9, linestyle=(0, (1, 1.5)), zorder=0)
@@ -123,7 +125,7 @@ def plot_sweeps(
         ax.set_ylabel(ylabel if made.left(place) or not share_y else "")
         value_axis(ax, percent=percent, log=log_y)
         _space(ax, panel.spacing, values)
-    add_legend(made, handles, legend)
+    add_legend(made, handles | lines, legend)
     told = ["dotted: the default"] if any(panel.default is not None for panel in panels) else []
     return made.finish(title, "; ".join(filter(None, [caption, *told, "×: no result" if missing else ""])))
 
@@ -146,9 +148,10 @@ def _space(ax: Any, spacing: Spacing, values: np.ndarray) -> None:
     if spacing == "even":
         ax.set_xticks(range(len(values)), [f"{value:g}" for value in values])
         ax.set_xlim(-0.4, len(values) - 0.6)
-    elif spacing == "log":
-        ax.set_xscale("log")
-        if len(values) <= 6:
-            ax.xaxis.set_major_locator(FixedLocator(list(values)))
-            ax.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-            ax.xaxis.set_minor_locator(NullLocator())
+        return
+    ax.set_xscale(spacing)
+    along = np.log(values) if spacing == "log" else values
+    if 1 < len(values) <= 6 and np.diff(along).min() >= 0.08 * np.ptp(along):  # the labels have room
+        ax.xaxis.set_major_locator(FixedLocator(list(values)))
+        ax.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+        ax.xaxis.set_minor_locator(NullLocator())
