@@ -180,7 +180,7 @@ def grid(
     rows = math.ceil(count / across)
     figure = Figure(
         figsize=(size[0] * across + 0.3, size[1] * rows + 0.5),
-        layout=ConstrainedLayoutEngine(h_pad=0.06, w_pad=0.06, hspace=0.03, wspace=0.03),
+        layout=ConstrainedLayoutEngine(h_pad=0.1, w_pad=0.06, hspace=0.03, wspace=0.03),
     )
     body = figure.subfigures(1, 1, squeeze=False)[0, 0]
     axes = body.subplots(rows, across, squeeze=False, sharex=sharex, sharey=sharey).ravel()

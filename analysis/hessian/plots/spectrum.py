@@ -83,13 +83,12 @@ def draw_densities(
     logarithmic, width = _is_symlog(every, eigenvalue_axis), max(density.width for density in every)
     axis = SymLog(max(density.resolved() for density in every)) if logarithmic else None
     floor, top = np.inf, 0.0
-    ends: list[float] = []
+    ends = [float(end) for density in every for end in density.on(axis, width=width).grid[[0, -1]]]
     for i, (report, density, label) in enumerate(zip(reports, densities, labels, strict=True)):
         curve = density.on(axis, width=width)
         # The peak of the kernel of one eigenvalue out of d: lower values are tails of kernels.
         one = 1 / (report.parameters * curve.width * np.sqrt(2 * np.pi))
         floor, top = min(floor, 0.1 * one), max(top, float((curve.values + curve.band).max()))
-        ends += [float(curve.grid[0]), float(curve.grid[-1])]
         style: dict[str, Any] = {"color": COLOURS[i % 7], "linestyle": DASHES[i % 7], "linewidth": 1.4}
         ax.plot(curve.grid, np.maximum(curve.values, 1e-300), **style, label=label)
         low = np.maximum(curve.values - curve.band, 1e-300)
@@ -141,10 +140,14 @@ def _symlog(ax: Axes, axis: SymLog, low: float, high: float) -> None:
         powers = range(first, int(np.floor(np.log10(max(reach, axis.within)))) + 1)
         labelled += [sign * 10.0**power for power in powers[:: -max(1, -(-len(powers) // 5))]]
         between += [sign * digit * 10.0**power for power in powers for digit in range(1, 10)]
-    # Next to 0 there is no room for labels on a long axis.
-    room = 0.08 * float(axis.forward(np.array(high)) - axis.forward(np.array(low)))
-    labelled = [place for place in labelled if place == 0 or abs(axis.forward(np.array(place))) > room]
-    ax.xaxis.set_major_locator(FixedLocator(sorted(labelled)))
+    # On a long axis there is no room for labels next to 0, nor for many on a short side of it.
+    kept: list[float] = []
+    start, end = (float(axis.forward(np.array(side))) for side in (low, high))
+    for place in sorted(labelled, key=lambda place: -abs(place) if place else -np.inf):
+        at = float(axis.forward(np.array(place)))
+        if all(abs(at - float(axis.forward(np.array(other)))) > 0.13 * (end - start) for other in kept):
+            kept.append(place)
+    ax.xaxis.set_major_locator(FixedLocator(sorted(kept)))
     ax.xaxis.set_minor_locator(FixedLocator(sorted(place for place in between if low <= place <= high)))
     ax.xaxis.set_minor_formatter(NullFormatter())
     ax.set_xlim(low, high)
