@@ -55,7 +55,7 @@ def plot_heat_maps(
     for ax, panel, numbers in zip(made.axes, panels, counts, strict=True):
         image = draw_heat_map(ax, numbers, most)
         ax.set_title(panel.title, parse_math=False)
-    made.figure.colorbar(image, ax=made.axes, label="samples", pad=0.02)
+    made.body.colorbar(image, ax=made.axes, label="samples", pad=0.02)
     return made.finish(title, "; ".join(filter(None, [caption, "grey by the square root of the count"])))
 
 

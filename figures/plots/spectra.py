@@ -85,14 +85,15 @@ def plot_eigenvalues(
         FedscapeError: nothing to draw, more labels than looks, no value that the axis has.
     """
     check_panels(panels, "eigenvalues")
+    for panel in panels:
+        if not panel.spectra:
+            raise FedscapeError(f"the panel '{panel.title}' has no spectrum: give one or more")
     spectra = [spectrum for panel in panels for spectrum in panel.spectra]
     look_of = looks(spectrum.label for spectrum in spectra)
     made = grid(len(panels), columns, sharey="all")
     floor = _floor(spectra) if log_y else None
     handles: dict[str, Any] = {}
     for place, (ax, panel) in enumerate(zip(made.axes, panels, strict=True)):
-        if not panel.spectra:
-            raise FedscapeError(f"the panel '{panel.title}' has no spectrum: give one or more")
         for spectrum in panel.spectra:
             handles.setdefault(spectrum.label, _draw(ax, spectrum, look_of[spectrum.label], floor))
         ax.set_title(panel.title, parse_math=False)

@@ -25,7 +25,7 @@ from analysis.surface.plots.panels import (
 )
 from analysis.surface.plots.reliefs import VIEW, draw_relief, dress_relief, plot_superimposed, relief_axes
 from analysis.surface.plots.scales import Scale, ScaleKind
-from figures.plots.layout import CAPTION, check_panels, grid
+from figures.plots.layout import CAPTION, Grid, check_panels, grid
 from landscape import FedscapeError
 
 CAP = 10.0
@@ -99,11 +99,15 @@ def plot_loss_surfaces(
     own = [_scale(panel.title, z) for panel, z in zip(panels, values, strict=True)]
     if joint:
         own = [_scale("the panels", np.concatenate([z.ravel() for z in values]))] * len(panels)
-    labels = [f"ln(min({_loss(p.surface)}, {largest if joint else p.cap:g}) + 0.1)" for p in panels]
+    caps = [largest if joint else panel.cap for panel in panels]
+    labels = [f"ln(min({p.surface.split_word} loss, {cap:g}) + 0.1)" for p, cap in zip(panels, caps, strict=True)]
+    drawings = [_Drawing(*parts) for parts in zip(panels, values, own, labels, strict=True)]
     told = "one scale for all panels" if joint else "each panel has a scale of its own: heights and colours differ"
-    text = "; ".join(filter(None, [caption, told, *signs([panel.surface for panel in panels])]))
-    draw = _reliefs if kind == "relief" else _contours
-    return draw(panels, values, own, labels, columns, joint, view, title, text)
+    surfaces = [panel.surface for panel in panels]
+    text = "; ".join(filter(None, [caption, told, *signs(surfaces), *(_dots(surfaces) if kind == "contours" else [])]))
+    if kind == "contours":
+        return _contours(drawings, columns, joint).finish(title, text)
+    return _reliefs(drawings, min(columns or 4, len(panels)), joint, view, title, text)
 
 
 def plot_over(
@@ -184,7 +188,7 @@ def plot_planes(
     for key, those in shown.items():
         label = label_of([panel.surface for panel in groups[key]], groups[key][0].quantity)
         drawn = next(found for _, found in those if found is not None)
-        draw_colour_bar(made.figure, [ax for ax, _ in those], drawn, common[key], label)
+        draw_colour_bar(made.body, [ax for ax, _ in those], drawn, common[key], label)
     surfaces = [panel.surface for panel in panels]
     told = ["one scale for all panels of a quantity"] if len(panels) > len(groups) else []
     told += [*signs(surfaces), *_dots(surfaces)]
@@ -198,60 +202,46 @@ def _scale(title: str, z: np.ndarray) -> Scale:
     return found
 
 
-def _loss(surface: Surface) -> str:
-    return f"{surface.split_word} loss"
-
-
 def _dots(surfaces: Sequence[Surface]) -> list[str]:
     """What the other marks in pictures from above mean, of those that there are."""
     told = ["small dots: measured, the rest interpolated"] * any(interpolated_mask(s).any() for s in surfaces)
     return told + ["dashed: the triangle of three models"] * any(s.kind == "three" for s in surfaces)
 
 
-def _contours(
-    panels: Sequence[SurfacePanel],
-    values: Sequence[np.ndarray],
-    own: Sequence[Scale],
-    labels: Sequence[str],
-    columns: int | None,
-    joint: bool,
-    view: tuple[float, float],
-    title: str,
-    caption: str,
-) -> Figure:
-    made = grid(len(panels), columns, size=(4.4, 3.9))
+@dataclass(frozen=True)
+class _Drawing:
+    """What is drawn in one panel: heights, [ny, nx], with their scale and label."""
+
+    panel: SurfacePanel
+    heights: np.ndarray
+    scale: Scale
+    label: str
+
+
+def _contours(drawings: Sequence[_Drawing], columns: int | None, joint: bool) -> Grid:
+    made = grid(len(drawings), columns, size=(4.4, 3.9))
     drawn = []
-    for ax, panel, z, scale in zip(made.axes, panels, values, own, strict=True):
-        drawn.append(draw_panel(ax, panel.surface, z, scale, COLOUR_MAPS["loss"]))
-        ax.set_title(panel.title, parse_math=False)
-    for i in range(1 if joint else len(panels)):
-        axes = made.axes if joint else [made.axes[i]]
-        draw_colour_bar(made.figure, axes, drawn[i], own[i], labels[i])
-    return made.finish(title, "; ".join([caption, *_dots([panel.surface for panel in panels])]))
+    for ax, one in zip(made.axes, drawings, strict=True):
+        drawn.append(draw_panel(ax, one.panel.surface, one.heights, one.scale, COLOUR_MAPS["loss"]))
+        ax.set_title(one.panel.title, parse_math=False)
+    for i, one in enumerate(drawings[:1] if joint else drawings):
+        draw_colour_bar(made.body, made.axes if joint else [made.axes[i]], drawn[i], one.scale, one.label)
+    return made
 
 
 def _reliefs(
-    panels: Sequence[SurfacePanel],
-    values: Sequence[np.ndarray],
-    own: Sequence[Scale],
-    labels: Sequence[str],
-    columns: int | None,
-    joint: bool,
-    view: tuple[float, float],
-    title: str,
-    caption: str,
+    drawings: Sequence[_Drawing], across: int, joint: bool, view: tuple[float, float], title: str, caption: str
 ) -> Figure:
-    across = min(columns or 4, len(panels))
-    rows = math.ceil(len(panels) / across)
+    rows = math.ceil(len(drawings) / across)
     figure, axes = relief_axes(rows, across, view, title, caption)
-    for ax in axes.ravel()[len(panels) :]:
+    there = list(axes.ravel()[: len(drawings)])
+    for ax in axes.ravel()[len(drawings) :]:
         ax.remove()
-    there = list(axes.ravel()[: len(panels)])
-    for ax, panel, z, scale, label in zip(there, panels, values, own, labels, strict=True):
-        dress_relief(ax, [panel.surface], scale, label, panel.title)
-        draw_relief(ax, panel.surface, z, scale, COLOUR_MAPS["loss"])
-    for i in range(1 if joint else len(panels)):
-        drawn = ScalarMappable(own[i].norm, COLOUR_MAPS["loss"]), None
+    for ax, one in zip(there, drawings, strict=True):
+        dress_relief(ax, [one.panel.surface], one.scale, one.label, one.panel.title)
+        draw_relief(ax, one.panel.surface, one.heights, one.scale, COLOUR_MAPS["loss"])
+    for i, one in enumerate(drawings[:1] if joint else drawings):
+        drawn = ScalarMappable(one.scale.norm, COLOUR_MAPS["loss"]), None
         place = {"shrink": 0.6 / (rows if joint else 1), "pad": 0.14 / (across if joint else 1)}
-        draw_colour_bar(figure, there if joint else [there[i]], drawn, own[i], labels[i], **place)
+        draw_colour_bar(figure, there if joint else [there[i]], drawn, one.scale, one.label, **place)
     return figure
