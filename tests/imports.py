@@ -2,7 +2,7 @@
 
 import ast
 import subprocess
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 from tests.conftest import REPOSITORY
@@ -107,16 +107,16 @@ def circles(graph: dict[str, set[str]]) -> list[list[str]]:
 def wings() -> dict[str, set[str]]:
     """The folders below the four packages with those each imports, without what follows from others.
 
-    What lies directly in ``figures``, and the front of ``landscape`` (its public names, and the class they are for), are
+    What lies directly in ``figures`` and the front of ``landscape`` (its public names, and the class they are for) are
     one node each; other modules that lie directly in a package are foundations or fronts, and not drawn.  This is the
     transitive reduction of what :func:`room_graph` tells of folders.
     """
     folders = {name for name, file in MODULES.items() if file.name == "__init__.py" and "." in name}
     graph: dict[str, set[str]] = {node: set() for node in (*folders, "figures", "landscape")}
     for module, others in room_graph().items():
-        here = _node(module, folders)
+        here = _node(module)
         if here in graph:
-            graph[here] |= {_node(other, folders) for other in others} & (set(graph) - {here})
+            graph[here] |= {_node(other) for other in others} & (set(graph) - {here})
 
     def reached(start: str, without: str) -> set[str]:
         seen: set[str] = set()
@@ -131,7 +131,8 @@ def wings() -> dict[str, set[str]]:
     return {here: {other for other in others if other not in reached(here, other)} for here, others in graph.items()}
 
 
-def _node(module: str, folders: Collection[str]) -> str:
+def _node(module: str) -> str:
     if module == "landscape.landscape":
         return "landscape"
-    return "figures" if module.startswith("figures.") and module not in folders else module
+    folder = MODULES[module].name == "__init__.py"
+    return "figures" if module.startswith("figures.") and not folder else module

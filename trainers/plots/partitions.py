@@ -8,6 +8,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.colors import PowerNorm
 from matplotlib.figure import Figure
+from matplotlib.image import AxesImage
 from matplotlib.ticker import MaxNLocator
 
 _EDGE = 40
@@ -33,7 +34,7 @@ def plot_partitions(titles: Sequence[str], counts: Sequence[np.ndarray], availab
             continue
         axes = row.subplots(1, 4, width_ratios=[1.5, 1.1, 1, 1])
         drawn.append(axes)
-        draw_heat_map(axes[0], numbers)
+        figure.colorbar(draw_heat_map(axes[0], numbers), ax=axes[0], label="samples", pad=0.02)
         draw_class_totals(axes[1], numbers, available)
         draw_sizes(axes[2], numbers)
         draw_held_classes(axes[3], numbers)
@@ -44,16 +45,23 @@ def plot_partitions(titles: Sequence[str], counts: Sequence[np.ndarray], availab
     return figure
 
 
-def draw_heat_map(ax: Axes, counts: np.ndarray) -> None:
-    """Samples of each class (row) that each client (column) has: Figure 5."""
+def draw_heat_map(ax: Axes, counts: np.ndarray, most: float | None = None) -> AxesImage:
+    """Samples of each class (row) that each client (column) has: Figure 5.
+
+    Args:
+        ax: to draw on.
+        counts: [clients, classes].
+        most: the count that is black, where panels share a scale; ``None``: the largest here.
+
+    Returns the image, for a colour bar.
+    """
     # The square root shows the difference between few samples and none.
-    scale = PowerNorm(0.5, vmin=0, vmax=max(1, counts.max()))
+    scale = PowerNorm(0.5, vmin=0, vmax=max(1, counts.max() if most is None else most))
     image = ax.imshow(counts.T, norm=scale, cmap="Greys", aspect="auto", interpolation="nearest", origin="lower")
-    figure = ax.figure
-    figure.colorbar(image, ax=ax, label="samples", pad=0.02)
     ax.set(xlabel="client", ylabel="class", title="Samples by client and class")
     for axis in (ax.xaxis, ax.yaxis):
         axis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
+    return image
 
 
 def draw_class_totals(ax: Axes, counts: np.ndarray, available: np.ndarray) -> None:

@@ -60,11 +60,14 @@ def draw_densities(
     labels: Sequence[str],
     eigenvalue_axis: EigenvalueAxis = "auto",
     density_axis: DensityAxis = "log",
+    *,
+    ruler: Sequence[HessianReport] = (),
 ) -> None:
     """Spectral densities per unit of the eigenvalue axis as it is drawn, with their 95 % band.
 
     All have one kernel (:func:`density_caption` names it): with one of its own range for each, peaks at 0 would be the
-    higher, the narrower the range is.
+    higher, the narrower the range is.  Kernel and axis are those for ``ruler``, the reports of all panels of a figure;
+    unless given, those for ``reports``.
 
     Raises:
         FedscapeError: an axis of another kind.
@@ -76,17 +79,16 @@ def draw_densities(
         )
     if density_axis not in ("linear", "log"):
         raise FedscapeError(f"unknown density axis '{density_axis}': give linear or log")
-    densities = [_density_of(report) for report in reports]
-    logarithmic, width = _is_symlog(densities, eigenvalue_axis), max(density.width for density in densities)
-    axis = SymLog(max(density.resolved() for density in densities)) if logarithmic else None
+    densities, every = ([_density_of(report) for report in several] for several in (reports, ruler or reports))
+    logarithmic, width = _is_symlog(every, eigenvalue_axis), max(density.width for density in every)
+    axis = SymLog(max(density.resolved() for density in every)) if logarithmic else None
     floor, top = np.inf, 0.0
-    ends: list[float] = []
+    ends = [float(end) for density in every for end in density.on(axis, width=width).grid[[0, -1]]]
     for i, (report, density, label) in enumerate(zip(reports, densities, labels, strict=True)):
         curve = density.on(axis, width=width)
         # The peak of the kernel of one eigenvalue out of d: lower values are tails of kernels.
         one = 1 / (report.parameters * curve.width * np.sqrt(2 * np.pi))
         floor, top = min(floor, 0.1 * one), max(top, float((curve.values + curve.band).max()))
-        ends += [float(curve.grid[0]), float(curve.grid[-1])]
         style: dict[str, Any] = {"color": COLOURS[i % 7], "linestyle": DASHES[i % 7], "linewidth": 1.4}
         ax.plot(curve.grid, np.maximum(curve.values, 1e-300), **style, label=label)
         low = np.maximum(curve.values - curve.band, 1e-300)
@@ -138,10 +140,14 @@ def _symlog(ax: Axes, axis: SymLog, low: float, high: float) -> None:
         powers = range(first, int(np.floor(np.log10(max(reach, axis.within)))) + 1)
         labelled += [sign * 10.0**power for power in powers[:: -max(1, -(-len(powers) // 5))]]
         between += [sign * digit * 10.0**power for power in powers for digit in range(1, 10)]
-    # Next to 0 there is no room for labels on a long axis.
-    room = 0.08 * float(axis.forward(np.array(high)) - axis.forward(np.array(low)))
-    labelled = [place for place in labelled if place == 0 or abs(axis.forward(np.array(place))) > room]
-    ax.xaxis.set_major_locator(FixedLocator(sorted(labelled)))
+    # On a long axis there is no room for labels next to 0, nor for many on a short side of it.
+    kept: list[float] = []
+    start, end = (float(axis.forward(np.array(side))) for side in (low, high))
+    for place in sorted(labelled, key=lambda place: -abs(place) if place else -np.inf):
+        at = float(axis.forward(np.array(place)))
+        if all(abs(at - float(axis.forward(np.array(other)))) > 0.13 * (end - start) for other in kept):
+            kept.append(place)
+    ax.xaxis.set_major_locator(FixedLocator(sorted(kept)))
     ax.xaxis.set_minor_locator(FixedLocator(sorted(place for place in between if low <= place <= high)))
     ax.xaxis.set_minor_formatter(NullFormatter())
     ax.set_xlim(low, high)

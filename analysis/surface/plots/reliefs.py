@@ -78,17 +78,15 @@ def plot_reliefs(
     """
     grid = panels(surfaces, labels, None if quantity is None else [quantity])
     text = "; ".join([caption_of(surfaces), *signs(surfaces)])
-    figure, axes = _axes(len(grid), len(grid[0]), view, title_of(surfaces), text)
+    figure, axes = relief_axes(len(grid), len(grid[0]), view, title_of(surfaces), text)
     common = scales(grid, scale)
     shown: dict[Quantity, list[tuple[Any, Panel]]] = {}
     for ax, panel in zip(axes.flat, (panel for row in grid for panel in row), strict=True):
         surface, name, one = panel.surface, panel.quantity, common[panel.quantity]
         shown.setdefault(name, []).append((ax, panel))
-        _dress(ax, surfaces, one, label_of([surface], name), panel.title)
+        dress_relief(ax, surfaces, one, label_of([surface], name), panel.title)
         if one is not None:
-            cells, means = _cells(surface, panel.values, one, MOST_CELLS)
-            _add(ax, cells, colormaps[COLOUR_MAPS[name]](one.norm(means)), (0.0, 0.0, 0.0, 0.25), 0.25)
-            _models(ax, surface, panel.values, one)
+            draw_relief(ax, surface, panel.values, one, COLOUR_MAPS[name])
     for name, those in shown.items():
         if (one := common[name]) is not None:
             label, used = label_of([panel.surface for _, panel in those], name), [ax for ax, _ in those]
@@ -122,10 +120,10 @@ def plot_superimposed(
     common = scales(grid, scale)[quantity]
     name = names[0]
     text = f"grid: {name}; it vanishes where it lies below the solid surface; {caption_of(surfaces)}"
-    figure, axes = _axes(len(grid), len(surfaces) - 1, view, title_of(surfaces), text)
+    figure, axes = relief_axes(len(grid), len(surfaces) - 1, view, title_of(surfaces), text)
     for row, (above, *below) in zip(axes, grid, strict=True):
         for ax, panel, other in zip(row, below, names[1:], strict=True):
-            _dress(ax, surfaces, common, label_of([panel.surface], quantity), f"{name} on {panel.title}")
+            dress_relief(ax, surfaces, common, label_of([panel.surface], quantity), f"{name} on {panel.title}")
             if common is None:
                 continue
             solid, _ = _cells(panel.surface, panel.values, common, MOST_CELLS)
@@ -149,7 +147,9 @@ def heights(values: np.ndarray, scale: Scale) -> np.ndarray:
     return np.log10(np.where(np.isfinite(values), clipped, np.nan))
 
 
-def _axes(rows: int, columns: int, view: tuple[float, float], title: str, caption: str) -> tuple[Figure, np.ndarray]:
+def relief_axes(
+    rows: int, columns: int, view: tuple[float, float], title: str, caption: str
+) -> tuple[Figure, np.ndarray]:
     """A figure with axes for so many reliefs, [rows, columns], between the title and the caption."""
     width, height = 6.2 * columns + 0.4, 6.0 * rows
     figure = Figure(figsize=(width, height))
@@ -165,8 +165,15 @@ def _axes(rows: int, columns: int, view: tuple[float, float], title: str, captio
     return figure, axes
 
 
-def _dress(ax: Any, surfaces: Sequence[Surface], scale: Scale | None, label: str, title: str) -> None:
-    """Set limits, ticks and labels, the same for all surfaces."""
+def draw_relief(ax: Any, surface: Surface, values: np.ndarray, scale: Scale, colours: str) -> None:
+    """Draw the values, [ny, nx], as a coloured relief with the models on it, on axes in three dimensions."""
+    cells, means = _cells(surface, values, scale, MOST_CELLS)
+    _add(ax, cells, colormaps[colours](scale.norm(means)), (0.0, 0.0, 0.0, 0.25), 0.25)
+    _models(ax, surface, values, scale)
+
+
+def dress_relief(ax: Any, surfaces: Sequence[Surface], scale: Scale | None, label: str, title: str) -> None:
+    """Set limits, ticks and labels of a relief, the same for all surfaces; ``label`` is that of the values."""
     x, y = (np.concatenate([getattr(surface, name) for surface in surfaces]) for name in "xy")
     ax.set(xlim=(x.min(), x.max()), ylim=(y.min(), y.max()))
     if all(to_scale(surface) for surface in surfaces):
