@@ -155,6 +155,22 @@ class Grid:
         return self.figure
 
 
+def shape(count: int, columns: int | None = None) -> tuple[int, int]:
+    """Rows and columns for so many panels; without ``columns`` as :func:`grid` says.
+
+    Raises:
+        FedscapeError: fewer than one column.
+
+    Example:
+        >>> shape(4), shape(5), shape(4, 2)
+        ((1, 4), (2, 3), (2, 2))
+    """
+    if columns is not None and columns < 1:
+        raise FedscapeError(f"{columns} panels in a row are none: give 1 or more")
+    across = min(columns or (count if count <= 4 else math.ceil(count / math.ceil(count / 4))), count)
+    return math.ceil(count / across), across
+
+
 def grid(
     count: int,
     columns: int | None = None,
@@ -174,10 +190,7 @@ def grid(
     Raises:
         FedscapeError: fewer than one column.
     """
-    if columns is not None and columns < 1:
-        raise FedscapeError(f"{columns} panels in a row are none: give 1 or more")
-    across = min(columns or (count if count <= 4 else math.ceil(count / math.ceil(count / 4))), count)
-    rows = math.ceil(count / across)
+    rows, across = shape(count, columns)
     figure = Figure(
         figsize=(size[0] * across + 0.3, size[1] * rows + 0.5),
         layout=ConstrainedLayoutEngine(h_pad=0.1, w_pad=0.06, hspace=0.03, wspace=0.03),

@@ -51,8 +51,9 @@ def test_panels_fill_rows(count, columns, shape):
 
 
 @pytest.mark.parametrize("place", ["right", "below"])
-def test_title_panels_legend_and_caption_do_not_overlap(place):
-    made = grid(3)
+@pytest.mark.parametrize("panels", [1, 3, 5])
+def test_title_panels_legend_and_caption_do_not_overlap(place, panels):
+    made = grid(panels)
     lines = [made.axes[0].plot([0, 1], label=str(i))[0] for i in range(9)]
     for ax in made.axes:
         ax.set(xlabel="x", ylabel="y", title="panel")
