@@ -60,6 +60,13 @@ def test_a_relief_has_the_capped_heights_and_its_panels_share_a_joint_axis():
     assert figure.get_suptitle() == "Figure 1"
 
 
+def test_jointly_all_panels_are_cut_at_the_largest_cap():
+    figure = plot_loss_surfaces([SurfacePanel("a", HIGH, 10.0), SurfacePanel("b", HIGH, 20.0)], joint=True)
+    for ax in figure.axes[:2]:
+        (cells,) = [c for c in ax.collections if isinstance(c, Poly3DCollection)]
+        assert faces(cells)[..., 2].max() == pytest.approx(np.log(20.0))
+
+
 def test_rows_over_alpha():
     figure = plot_loss_surfaces([*PANELS, PANELS[0]], columns=2)
     panels = [ax for ax in figure.axes if ax.get_label() != "<colorbar>"]
