@@ -11,7 +11,7 @@ from figures.plots.densities import DensityPanel, plot_densities
 from figures.plots.heatmaps import CountPanel, HistogramPanel, plot_class_histograms, plot_heat_maps
 from figures.plots.layout import Level
 from figures.plots.spectra import SpectraPanel, Spectrum, plot_eigenvalues
-from figures.plots.surfaces import PlanePanel, SurfacePanel, plot_loss_surfaces, plot_over, plot_planes
+from figures.plots.surfaces import PlanePanel, SurfacePanel, capped_log, plot_loss_surfaces, plot_over, plot_planes
 from figures.plots.sweeps import Sweep, SweepPanel, plot_sweeps
 
 __all__ = [
@@ -32,6 +32,7 @@ __all__ = [
     "SurfacePanel",
     "Sweep",
     "SweepPanel",
+    "capped_log",
     "plot_bars",
     "plot_class_histograms",
     "plot_client_lines",

@@ -21,7 +21,9 @@ from figures.plots.layout import (
     check_panels,
     check_value_axis,
     grid,
+    line_width,
     looks,
+    marker_size,
     rounds_axis,
     same_length,
     value_axis,
@@ -101,15 +103,15 @@ def plot_client_lines(
         most = max(most, len(clients))
         for colour, values in zip(_colours(len(clients)), clients, strict=True):
             known = np.isfinite(values)  # a client has no value in the rounds between its measurements
-            ax.plot(x[known], values[known], color=colour, linewidth=0.6, alpha=0.6)
+            ax.plot(x[known], values[known], color=colour, linewidth=line_width(0.4), alpha=0.6)
         for curve in panel.bold:
             colour, dash = _BOLD[bold.index(curve.label)]
-            ax.plot(curve.x, curve.mean, color="white", linewidth=4.5, zorder=4)  # a rim
-            (line,) = ax.plot(curve.x, curve.mean, color=colour, linestyle=dash, linewidth=2.2, zorder=5)
+            ax.plot(curve.x, curve.mean, color="white", linewidth=line_width(3), zorder=4)  # a rim
+            (line,) = ax.plot(curve.x, curve.mean, color=colour, linestyle=dash, linewidth=line_width(1.5), zorder=5)
             handles.setdefault(curve.label, line)
         _dress(ax, panel.title, xlabel, ylabel if made.left(place) else "", percent, log_y)
     middle = colormaps[CLIENT_COLOURS](0.45)
-    handles["one client each"] = Line2D([], [], color=middle, linewidth=0.8)
+    handles["one client each"] = Line2D([], [], color=middle, linewidth=line_width(0.5))
     add_legend(made, handles, legend)
     numbers = f"thin lines: one a client, dark to light from client 0 to {most - 1}"
     return made.finish(title, "; ".join(filter(None, [caption, numbers])))
@@ -156,8 +158,14 @@ def plot_client_values(
             handles.setdefault(group.label, draw(ax, x, y, look_of[group.label]))
         for curve in panel.beside:
             look = look_of[curve.label]
-            style: dict[str, Any] = {"marker": look.marker, "markersize": 5, "markerfacecolor": "white"}
-            (line,) = ax.plot(curve.x, curve.mean, color=look.colour, linestyle=look.dash, linewidth=2, **style)
+            style: dict[str, Any] = {
+                "marker": look.marker,
+                "markersize": marker_size(0.8),
+                "markerfacecolor": "white",
+            }
+            (line,) = ax.plot(
+                curve.x, curve.mean, color=look.colour, linestyle=look.dash, linewidth=line_width(1.3), **style
+            )
             line.set_markevery(max(1, len(curve.x) // 10))
             handles.setdefault(curve.label, line)
         _dress(ax, panel.title, xlabel, ylabel if made.left(place) else "", percent, log_y)
@@ -174,7 +182,9 @@ def _colours(count: int) -> np.ndarray:
 
 
 def _points(ax: Axes, x: np.ndarray, y: np.ndarray, look: Look) -> Any:
-    (drawn,) = ax.plot(x, y, linestyle="", marker=look.marker, markersize=3.5, color=look.colour, alpha=0.6)
+    (drawn,) = ax.plot(
+        x, y, linestyle="", marker=look.marker, markersize=marker_size(0.6), color=look.colour, alpha=0.6
+    )
     drawn.set_markeredgewidth(0)
     return drawn
 
@@ -185,9 +195,14 @@ def _band(ax: Axes, x: np.ndarray, y: np.ndarray, look: Look) -> Any:
     low, high = ([edge(values) for values in of] for edge in (np.min, np.max))
     ax.fill_between(rounds, low, high, color=look.colour, alpha=0.18, lw=0)
     for edge in (low, high):  # without them overlapping bands are hard to tell apart in grey
-        ax.plot(rounds, edge, color=look.colour, linestyle=look.dash, linewidth=0.6)
+        ax.plot(rounds, edge, color=look.colour, linestyle=look.dash, linewidth=line_width(0.4))
     (line,) = ax.plot(rounds, [np.median(values) for values in of], color=look.colour, linestyle=look.dash)
-    line.set(linewidth=1.6, marker=look.marker, markersize=4, markevery=max(1, len(rounds) // 10))
+    line.set(
+        linewidth=line_width(1.1),
+        marker=look.marker,
+        markersize=marker_size(0.7),
+        markevery=max(1, len(rounds) // 10),
+    )
     return line
 
 

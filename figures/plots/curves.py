@@ -20,7 +20,9 @@ from figures.plots.layout import (
     check_value_axis,
     draw_levels,
     grid,
+    line_width,
     looks,
+    marker_size,
     rounds_axis,
     same_length,
     value_axis,
@@ -138,8 +140,10 @@ def draw_curve(ax: Axes, curve: Curve, look: Look, *, offset: int = 0) -> Any:
     if curve.low is not None and curve.high is not None:
         ax.fill_between(curve.x, curve.low, curve.high, color=look.colour, alpha=_BAND, lw=0)
     step = max(1, len(curve.x) // 10)
-    (line,) = ax.plot(curve.x, curve.mean, color=look.colour, label=curve.label, linewidth=1.5, marker=look.marker)
-    line.set(linestyle=look.dash, markersize=4.5, markevery=((offset * max(1, step // 4)) % step, step))
+    (line,) = ax.plot(
+        curve.x, curve.mean, color=look.colour, label=curve.label, linewidth=line_width(), marker=look.marker
+    )
+    line.set(linestyle=look.dash, markersize=marker_size(0.75), markevery=((offset * max(1, step // 4)) % step, step))
     return line
 
 

@@ -8,8 +8,10 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
+from matplotlib import rcParams, rcParamsDefault
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure, SubFigure
+from matplotlib.font_manager import FontProperties
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.ticker import LogFormatterSciNotation, MaxNLocator, NullFormatter, PercentFormatter
 
@@ -29,6 +31,8 @@ _MORE_DASHES = (
 _ALL_COLOURS = (*COLOURS, *_MORE_COLOURS)
 _ALL_MARKERS = MARKERS + _MORE_MARKERS
 _ALL_DASHES = (*DASHES, *_MORE_DASHES)
+_NARROWEST = 1.5
+"""Width and height in inches below which a panel has no room beside its labels."""
 MOST = len(_ALL_COLOURS)
 """The most things of one picture that have looks of their own."""
 
@@ -120,7 +124,7 @@ def draw_levels(ax: Axes, levels: Sequence[Level], names: Sequence[str], look_of
     for level in levels:
         look = look_of.get(level.label)
         colour, dash = _LEVELS[grey.index(level.label)] if look is None else (look.colour, look.dash)
-        drawn[level.label] = ax.axhline(level.value, color=colour, linestyle=dash, linewidth=1.2, zorder=1)
+        drawn[level.label] = ax.axhline(level.value, color=colour, linestyle=dash, linewidth=line_width(0.8), zorder=1)
     return {label: line for label, line in drawn.items() if label in grey}
 
 
@@ -134,12 +138,14 @@ class Grid:
             panels over the caption.
         axes: those of the panels, without empty places.
         columns: panels in a row.
+        styled: whether a style has set the width.
     """
 
     figure: Figure
     body: SubFigure
     axes: list[Axes]
     columns: int
+    styled: bool = False
 
     def left(self, place: int) -> bool:
         """Whether the panel is the first of its row."""
@@ -155,6 +161,22 @@ class Grid:
         return self.figure
 
 
+def shape(count: int, columns: int | None = None) -> tuple[int, int]:
+    """Rows and columns for so many panels; without ``columns`` as :func:`grid` says.
+
+    Raises:
+        FedscapeError: fewer than one column.
+
+    Example:
+        >>> shape(4), shape(5), shape(4, 2)
+        ((1, 4), (2, 3), (2, 2))
+    """
+    if columns is not None and columns < 1:
+        raise FedscapeError(f"{columns} panels in a row are none: give 1 or more")
+    across = min(columns or (count if count <= 4 else math.ceil(count / math.ceil(count / 4))), count)
+    return math.ceil(count / across), across
+
+
 def grid(
     count: int,
     columns: int | None = None,
@@ -165,28 +187,34 @@ def grid(
 ) -> Grid:
     """A figure of so many panels.
 
+    A style that has set Matplotlib's ``figure.figsize`` has set the width of the whole figure, such as a column's: then
+    the panels have what there is, and there are fewer in a row where they would be narrower than 1.5 inches.
+
     Args:
         count: of panels.
         columns: panels in a row; ``None``: all of up to four, else rows that are as equal as can be.
-        size: of a panel in inches, with its labels.
+        size: of a panel in inches, with its labels, unless a style has set the width.
         sharex, sharey: which panels share an axis.
 
     Raises:
         FedscapeError: fewer than one column.
     """
-    if columns is not None and columns < 1:
-        raise FedscapeError(f"{columns} panels in a row are none: give 1 or more")
-    across = min(columns or (count if count <= 4 else math.ceil(count / math.ceil(count / 4))), count)
-    rows = math.ceil(count / across)
+    rows, across = shape(count, columns)
+    width = size[0] * across + 0.3
+    styled = tuple(rcParams["figure.figsize"]) != tuple(rcParamsDefault["figure.figsize"])
+    if styled:
+        width = float(rcParams["figure.figsize"][0])
+        rows, across = shape(count, max(1, min(across, int(width // _NARROWEST))))
+    one = width / across if styled else size[0]
     figure = Figure(
-        figsize=(size[0] * across + 0.3, size[1] * rows + 0.5),
+        figsize=(width, max(_NARROWEST, one * size[1] / size[0]) * rows + (0.2 if styled else 0.5)),
         layout=ConstrainedLayoutEngine(h_pad=0.1, w_pad=0.06, hspace=0.03, wspace=0.03),
     )
     body = figure.subfigures(1, 1, squeeze=False)[0, 0]
     axes = body.subplots(rows, across, squeeze=False, sharex=sharex, sharey=sharey).ravel()
     for ax in axes[count:]:
         ax.remove()
-    return Grid(figure, body, list(axes[:count]), across)
+    return Grid(figure, body, list(axes[:count]), across, styled)
 
 
 def rounds_axis(ax: Axes) -> None:
@@ -216,7 +244,10 @@ def check_value_axis(*, percent: bool, log: bool) -> None:
 
 
 def add_legend(made: Grid, handles: Mapping[str, Any], place: LegendPlace) -> None:
-    """One legend for all panels: inside the first where it is the only one and has few entries, else beside them.
+    """One legend for all panels.
+
+    ``auto`` is inside where there is one panel with up to four entries, else to the right, or below where a style has
+    set the width.
 
     Raises:
         FedscapeError: an unknown place.
@@ -226,17 +257,29 @@ def add_legend(made: Grid, handles: Mapping[str, Any], place: LegendPlace) -> No
     if not handles:
         return
     if place == "auto":
-        place = "inside" if len(made.axes) == 1 and len(handles) <= 4 else "right"
+        place = "inside" if len(made.axes) == 1 and len(handles) <= 4 else "below" if made.styled else "right"
     entries: tuple[list[Any], list[str]] = (list(handles.values()), list(handles))
     if place == "inside":
         made.axes[0].legend(*entries)
         return
-    # Room for the legend, so that the panels keep their size.
-    (width, height), longest = made.figure.get_size_inches(), 0.6 + 0.085 * max(map(len, handles))
+    # Room for the legend, so that the panels keep their size; a style's width stays.
+    width, height = made.figure.get_size_inches()
+    points = float(FontProperties(size=rcParams["legend.fontsize"]).get_size_in_points())
+    longest = points / 72 * (0.6 * max(map(len, handles)) + 4.5)  # letters, the handle, the space around them
     if place == "right":
-        made.figure.set_size_inches(width + longest, height)
+        made.figure.set_size_inches(width + (0 if made.styled else longest), height)
         made.body.legend(*entries, loc="outside right center")
     else:
         columns = int(np.clip(width // longest, 1, len(handles)))
-        made.figure.set_size_inches(width, height + 0.22 * math.ceil(len(handles) / columns))
+        made.figure.set_size_inches(width, height + points / 45 * math.ceil(len(handles) / columns))
         made.body.legend(*entries, loc="outside lower center", ncols=columns)
+
+
+def line_width(factor: float = 1.0) -> float:
+    """A line's width in points, in multiples of Matplotlib's setting, so that a style can make all lines thinner."""
+    return factor * float(rcParams["lines.linewidth"])
+
+
+def marker_size(factor: float = 1.0) -> float:
+    """A marker's size in points, in multiples of Matplotlib's setting."""
+    return factor * float(rcParams["lines.markersize"])

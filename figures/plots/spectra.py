@@ -12,7 +12,18 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter
 
 from analysis.style import cross_out, crossed
-from figures.plots.layout import LegendPlace, Look, add_legend, array, check_panels, grid, looks, same_length
+from figures.plots.layout import (
+    LegendPlace,
+    Look,
+    add_legend,
+    array,
+    check_panels,
+    grid,
+    line_width,
+    looks,
+    marker_size,
+    same_length,
+)
 from landscape import FedscapeError
 
 
@@ -106,7 +117,7 @@ def plot_eigenvalues(
         else:
             ax.xaxis.set_major_locator(MaxNLocator(nbins=6, integer=True))
         if floor is None:
-            ax.axhline(0, color="0.5", linewidth=0.8, zorder=0)
+            ax.axhline(0, color="0.5", linewidth=line_width(0.5), zorder=0)
         else:
             ax.set_yscale("log")
             ax.set_ylim(bottom=floor)
@@ -153,8 +164,18 @@ def _draw(ax: Axes, spectrum: Spectrum, look: Look, floor: float | None) -> Any:
     (line,) = ax.plot(
         ranks, np.where(negative | doubtful, np.nan, drawn), color=colour, linestyle=look.dash, marker=look.marker
     )
-    line.set(linewidth=1.2, markersize=4, markevery=max(1, len(ranks) // 20), label=spectrum.label)
-    hollow: dict[str, Any] = {"linestyle": "", "markerfacecolor": "white", "markeredgecolor": colour, "markersize": 5}
+    line.set(
+        linewidth=line_width(0.8),
+        markersize=marker_size(0.7),
+        markevery=max(1, len(ranks) // 20),
+        label=spectrum.label,
+    )
+    hollow: dict[str, Any] = {
+        "linestyle": "",
+        "markerfacecolor": "white",
+        "markeredgecolor": colour,
+        "markersize": marker_size(0.8),
+    }
     for which, marker in ((negative, "v"), (doubtful, "o")):
         if which.any():
             # At the lower edge they are on the frame of the panel.

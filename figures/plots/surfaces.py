@@ -13,7 +13,7 @@ from matplotlib.cm import ScalarMappable
 from matplotlib.figure import Figure
 
 from analysis import Surface
-from analysis.surface.plots.captions import Quantity, interpolated_mask, label_of, wrapped
+from analysis.surface.plots.captions import Quantity, check_comparable, interpolated_mask, label_of, wrapped
 from analysis.surface.plots.panels import (
     COLOUR_MAPS,
     Panel,
@@ -25,7 +25,7 @@ from analysis.surface.plots.panels import (
 )
 from analysis.surface.plots.reliefs import VIEW, draw_relief, dress_relief, plot_superimposed, relief_axes
 from analysis.surface.plots.scales import Scale, ScaleKind
-from figures.plots.layout import CAPTION, Grid, check_panels, grid
+from figures.plots.layout import CAPTION, Grid, check_panels, grid, shape
 from landscape import FedscapeError
 
 CAP = 10.0
@@ -48,6 +48,11 @@ class PlanePanel:
     title: str
     surface: Surface
     quantity: Quantity = "loss"
+
+    @property
+    def group(self) -> tuple[str, str, str]:
+        """What panels on one scale have in common: the quantity, the split and the loss."""
+        return self.quantity, self.surface.provenance.split, self.surface.loss_label
 
 
 def capped_log(loss: np.ndarray, cap: float) -> np.ndarray:
@@ -83,12 +88,13 @@ def plot_loss_surfaces(
         kind: ``relief`` in three dimensions, or ``contours`` from above.
         joint: one scale, one colour bar and one cap, the largest, for all panels; else each has its own, as in the
             paper, and heights of two panels cannot be compared, which the caption then says.
-        columns: panels in a row; ``None``: up to four.
+        columns: panels in a row.
         view: of reliefs: elevation and azimuth in degrees.
         title, caption: of the figure.
 
     Raises:
-        FedscapeError: nothing to draw, lines, a surface without a finite loss, a cap that is not above 0.
+        FedscapeError: nothing to draw, lines, a surface without a finite loss, a cap that is not above 0; on a joint
+            scale, surfaces that differ in loss or split.
     """
     check_panels(panels, "surfaces")
     check_planes([panel.surface for panel in panels])
@@ -98,6 +104,7 @@ def plot_loss_surfaces(
     values = [capped_log(panel.surface.loss, largest if joint else panel.cap) for panel in panels]
     own = [_scale(panel.title, z) for panel, z in zip(panels, values, strict=True)]
     if joint:
+        check_comparable([panel.surface for panel in panels], [panel.title for panel in panels])
         own = [_scale("the panels", np.concatenate([z.ravel() for z in values]))] * len(panels)
     caps = [largest if joint else panel.cap for panel in panels]
     labels = [f"ln(min({p.surface.split_word} loss, {cap:g}) + 0.1)" for p, cap in zip(panels, caps, strict=True)]
@@ -107,7 +114,7 @@ def plot_loss_surfaces(
     text = "; ".join(filter(None, [caption, told, *signs(surfaces), *(_dots(surfaces) if kind == "contours" else [])]))
     if kind == "contours":
         return _contours(drawings, columns, joint).finish(title, text)
-    return _reliefs(drawings, min(columns or 4, len(panels)), joint, view, title, text)
+    return _reliefs(drawings, columns, joint, view, title, text)
 
 
 def plot_over(
@@ -153,8 +160,8 @@ def plot_planes(
 ) -> Figure:
     """Draw planes through models from above, with the models marked (Caldarola et al., ECCV 2022, Figure 2).
 
-    The panels of one quantity and split have one scale, and one colour bar beside the last of them, so that heights can
-    be compared; axes are each plane's own.
+    The panels of one quantity, split and loss have one scale, and one colour bar beside the last of them, so that
+    heights can be compared; axes are each plane's own.
 
     Args:
         panels: in reading order; those of one quantity beside each other.
@@ -167,24 +174,22 @@ def plot_planes(
     """
     check_panels(panels, "planes")
     check_planes([panel.surface for panel in panels])
-    groups: dict[tuple[str, str], list[Panel]] = {}
+    groups: dict[tuple[str, str, str], list[Panel]] = {}
     for p in panels:
-        group = groups.setdefault((p.quantity, p.surface.provenance.split), [])
-        group.append(Panel(p.surface, p.quantity, p.title))
-    common: dict[tuple[str, str], Scale] = {}
+        groups.setdefault(p.group, []).append(Panel(p.surface, p.quantity, p.title))
+    common: dict[tuple[str, str, str], Scale] = {}
     for key, group in groups.items():
         found = scales([group], scale)[group[0].quantity]
         if found is None:
             raise FedscapeError(f"no {key[0]} of '{group[0].title}' is finite: there is nothing to draw")
         common[key] = found
     made = grid(len(panels), columns, size=(4.4, 4.1))
-    shown: dict[tuple[str, str], list[tuple[Axes, Any]]] = {}
+    shown: dict[tuple[str, str, str], list[tuple[Axes, Any]]] = {}
     for ax, p in zip(made.axes, panels, strict=True):
-        key = p.quantity, p.surface.provenance.split
         values = Panel(p.surface, p.quantity, p.title).values
-        drawn = draw_panel(ax, p.surface, values, common[key], COLOUR_MAPS[p.quantity])
+        drawn = draw_panel(ax, p.surface, values, common[p.group], COLOUR_MAPS[p.quantity])
         ax.set_title(p.title, parse_math=False)
-        shown.setdefault(key, []).append((ax, drawn))
+        shown.setdefault(p.group, []).append((ax, drawn))
     for key, those in shown.items():
         label = label_of([panel.surface for panel in groups[key]], groups[key][0].quantity)
         drawn = next(found for _, found in those if found is not None)
@@ -230,9 +235,9 @@ def _contours(drawings: Sequence[_Drawing], columns: int | None, joint: bool) ->
 
 
 def _reliefs(
-    drawings: Sequence[_Drawing], across: int, joint: bool, view: tuple[float, float], title: str, caption: str
+    drawings: Sequence[_Drawing], columns: int | None, joint: bool, view: tuple[float, float], title: str, caption: str
 ) -> Figure:
-    rows = math.ceil(len(drawings) / across)
+    rows, across = shape(len(drawings), columns)
     figure, axes = relief_axes(rows, across, view, title, caption)
     there = list(axes.ravel()[: len(drawings)])
     for ax in axes.ravel()[len(drawings) :]:

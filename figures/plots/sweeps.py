@@ -19,7 +19,9 @@ from figures.plots.layout import (
     check_value_axis,
     draw_levels,
     grid,
+    line_width,
     looks,
+    marker_size,
     same_length,
     value_axis,
 )
@@ -109,7 +111,9 @@ def plot_sweeps(
             same_length(sweep.label, x=x, mean=mean, deviation=deviation)
             at = np.searchsorted(values, x).astype(float) if panel.spacing == "even" else x
             style: dict[str, Any] = {"color": look.colour, "marker": look.marker, "linestyle": look.dash}
-            drawn = ax.errorbar(at, mean, deviation, **style, markersize=5, linewidth=1.4, capsize=3)
+            drawn = ax.errorbar(
+                at, mean, deviation, **style, markersize=marker_size(0.8), linewidth=line_width(0.9), capsize=3
+            )
             handles.setdefault(sweep.label, drawn)
             gone = ~np.isfinite(mean)
             if gone.any():
@@ -119,7 +123,7 @@ def plot_sweeps(
         lines |= draw_levels(ax, panel.levels, level_names, look_of)
         if panel.default is not None:
             where = float(np.searchsorted(values, panel.default)) if panel.spacing == "even" else panel.default
-            ax.axvline(where, color="0.6", linewidth=0.9, linestyle=(0, (1, 1.5)), zorder=0)
+            ax.axvline(where, color="0.6", linewidth=line_width(0.6), linestyle=(0, (1, 1.5)), zorder=0)
         ax.set_title(panel.title, parse_math=False)
         ax.set_xlabel(panel.xlabel)
         ax.set_ylabel(ylabel if made.left(place) or not share_y else "")

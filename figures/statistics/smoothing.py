@@ -24,8 +24,8 @@ def hann(values: ArrayLike, length: int) -> np.ndarray:
         FedscapeError: the values are no curve, or the length is even or less than 1.
 
     Example:
-        >>> hann([0.0, 4.0, 0.0, 0.0], 3).tolist()  # weights 1/4, 1/2, 1/4; at the ends 2/3, 1/3
-        [1.3333333333333333, 2.0, 1.0, 0.0]
+        >>> hann([0.0, 6.0, 0.0, 0.0], 3).round(6).tolist()  # weights 1/4, 1/2, 1/4; at the ends 2/3, 1/3
+        [2.0, 3.0, 1.5, 0.0]
     """
     curve = _curve(values)
     if length < 1 or length % 2 == 0:

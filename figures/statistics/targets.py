@@ -25,10 +25,17 @@ class Smoothing:
     Args:
         kind: ``none``; ``hann``, a centred window, which looks ahead; ``running``, the mean of the last evaluations.
         length: of the window, in evaluations.
+
+    Raises:
+        FedscapeError: another kind.
     """
 
     kind: Literal["none", "hann", "running"] = "none"
     length: int = 1
+
+    def __post_init__(self) -> None:
+        if self.kind not in ("none", "hann", "running"):
+            raise FedscapeError(f"unknown smoothing '{self.kind}': give none, hann or running")
 
     def __call__(self, values: ArrayLike) -> np.ndarray:
         """The smoothed curve, [n]."""

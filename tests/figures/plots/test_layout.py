@@ -4,11 +4,12 @@ import itertools
 
 import numpy as np
 import pytest
+from matplotlib import rc_context
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.colors import to_rgb
 
 from analysis.style import COLOURS, DASHES, MARKERS
-from figures.plots.layout import MOST, add_legend, array, grid, looks
+from figures.plots.layout import MOST, add_legend, array, grid, line_width, looks, marker_size
 from landscape import FedscapeError
 
 
@@ -51,8 +52,9 @@ def test_panels_fill_rows(count, columns, shape):
 
 
 @pytest.mark.parametrize("place", ["right", "below"])
-def test_title_panels_legend_and_caption_do_not_overlap(place):
-    made = grid(3)
+@pytest.mark.parametrize("panels", [1, 3, 5])
+def test_title_panels_legend_and_caption_do_not_overlap(place, panels):
+    made = grid(panels)
     lines = [made.axes[0].plot([0, 1], label=str(i))[0] for i in range(9)]
     for ax in made.axes:
         ax.set(xlabel="x", ylabel="y", title="panel")
@@ -68,6 +70,27 @@ def test_title_panels_legend_and_caption_do_not_overlap(place):
         assert box.y0 >= -1
         assert box.x1 <= figure.bbox.x1 + 1
         assert box.y1 <= figure.bbox.y1 + 1
+
+
+def test_a_style_that_sets_the_width_keeps_it():
+    with rc_context({"figure.figsize": (3.25, 2.0), "legend.fontsize": 6, "font.size": 7}):
+        made = grid(4)
+        add_legend(made, {f"algorithm {i}": made.axes[0].plot([0, 1])[0] for i in range(8)}, "auto")
+        assert made.figure.get_figwidth() == 3.25
+        assert made.columns == 2, "four panels in a row would be narrower than 1.5 inches"
+        renderer = FigureCanvasAgg(made.figure).get_renderer()
+        made.figure.draw(renderer)
+        (legend,) = made.body.legends
+        box = legend.get_window_extent(renderer)
+        assert box.x0 >= 0
+        assert box.x1 <= made.figure.bbox.x1
+        assert not any(box.overlaps(ax.get_tightbbox(renderer)) for ax in made.axes)
+    assert grid(4).columns == 4
+
+
+def test_lines_and_markers_follow_the_style():
+    with rc_context({"lines.linewidth": 0.5, "lines.markersize": 2.0}):
+        assert (line_width(2), marker_size(2)) == (1.0, 4.0)
 
 
 def test_what_is_no_array_of_numbers_is_refused():

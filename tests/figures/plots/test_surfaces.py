@@ -60,6 +60,13 @@ def test_a_relief_has_the_capped_heights_and_its_panels_share_a_joint_axis():
     assert figure.get_suptitle() == "Figure 1"
 
 
+def test_jointly_all_panels_are_cut_at_the_largest_cap():
+    figure = plot_loss_surfaces([SurfacePanel("a", HIGH, 10.0), SurfacePanel("b", HIGH, 20.0)], joint=True)
+    for ax in figure.axes[:2]:
+        (cells,) = [c for c in ax.collections if isinstance(c, Poly3DCollection)]
+        assert faces(cells)[..., 2].max() == pytest.approx(np.log(20.0))
+
+
 def test_rows_over_alpha():
     figure = plot_loss_surfaces([*PANELS, PANELS[0]], columns=2)
     panels = [ax for ax in figure.axes if ax.get_label() != "<colorbar>"]
@@ -77,16 +84,16 @@ def test_one_surface_is_over_each_of_the_others():
     assert "checkpoint" in told.get_supxlabel(), "its provenance is told"
 
 
+OTHER = replace(provenance(), split="test")
 MARKS = (Mark("α = 0", 0.0, 0.2), Mark("α = 0.5", 1.0, 0.2), Mark("α = 1k", 0.5, 0.8))
 THREE = replace(LOW, kind="three", marks=MARKS)
 
 
 def test_planes_have_one_scale_a_quantity_and_mark_the_models():
-    test = replace(provenance(), split="test")
     panels = [
         PlanePanel("train loss", THREE),
-        PlanePanel("test error", replace(THREE, provenance=test), "error"),
-        PlanePanel("local models", replace(HIGH, provenance=test), "error"),
+        PlanePanel("test error", replace(THREE, provenance=OTHER), "error"),
+        PlanePanel("local models", replace(HIGH, provenance=OTHER), "error"),
     ]
     figure = plot_planes(panels, caption="mine")
     loss, error, local, *bars = figure.axes
@@ -110,6 +117,11 @@ def test_planes_have_one_scale_a_quantity_and_mark_the_models():
         (lambda: plot_loss_surfaces(PANELS, kind="lines"), "unknown kind of picture 'lines'"),
         (lambda: plot_loss_surfaces([SurfacePanel("p", LOW, 0.0)]), "cannot be cut at 0.0"),
         (lambda: plot_loss_surfaces([SurfacePanel("p", made(np.full((5, 7), np.nan)))]), "no loss of p is finite"),
+        (lambda: plot_loss_surfaces(PANELS, columns=0), "0 panels in a row"),
+        (
+            lambda: plot_loss_surfaces([PANELS[0], SurfacePanel("q", replace(HIGH, provenance=OTHER))], joint=True),
+            "the surfaces differ in their split",
+        ),
         (lambda: plot_over(("a", LOW), []), "a surface below the grid"),
         (lambda: plot_planes([]), "give one panel of planes"),
         (lambda: plot_planes([PlanePanel("p", replace(LOW, accuracy=None), "error")]), "has no error"),

@@ -73,6 +73,7 @@ def test_other_metrics_can_be_the_target():
         (lambda: to_target(SEEDS, 50), "the target 50 is no accuracy: give a share"),
         (lambda: to_target(SEEDS, 0.5, metric="test_miou"), "a/run has no test_miou"),
         (lambda: first_round([1, 2], [0.5], 0.5), "2 rounds and values of shape"),
+        (lambda: Smoothing("median", 3), "unknown smoothing 'median'"),
         (lambda: speed_up(0, 1), "no speed-up from 1 to 0"),
     ],
 )
