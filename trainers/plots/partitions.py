@@ -10,6 +10,8 @@ from matplotlib.colors import PowerNorm
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
+from landscape.storage.canvas import across, new_figure, pt
+
 _EDGE = 40
 """Most bars that are drawn with dark edges: the edges of more bars would hide them."""
 
@@ -23,15 +25,19 @@ def plot_partitions(titles: Sequence[str], counts: Sequence[np.ndarray], availab
         available: samples of each class in the data, [classes]; empty if there are no classes.
     """
     labelled = bool(len(available))
-    figure = Figure(figsize=(16 if labelled else 5, 0.6 + 3.6 * len(counts)), layout="constrained")
+    columns = across(4 if labelled else 1, 1.6)
+    lines = 4 // columns if labelled else 1  # of panels for each partition
+    size = (16 if labelled else 5, 0.6 + 3.6 * len(counts))
+    figure = new_figure(size, lines * len(counts), columns, panel_height=1.6, room=0.25, layout="constrained")
     rows = figure.subfigures(len(counts), 1, squeeze=False)[:, 0]
     drawn = []
     for row, title, numbers in zip(rows, titles, counts, strict=True):
-        row.suptitle(title, fontsize=12)
+        row.suptitle(title, fontsize=pt(12))
         if not labelled:
             draw_sizes(row.subplots(), numbers)
             continue
-        axes = row.subplots(1, 4, width_ratios=[1.5, 1.1, 1, 1])
+        ratios = [1.5, 1.1, 1, 1] if lines == 1 else None
+        axes = row.subplots(lines, columns, squeeze=False, width_ratios=ratios).ravel()
         drawn.append(axes)
         draw_heat_map(axes[0], numbers)
         draw_class_totals(axes[1], numbers, available)
@@ -66,7 +72,7 @@ def draw_class_totals(ax: Axes, counts: np.ndarray, available: np.ndarray) -> No
     ax.set(xlabel="class", ylabel="samples", title=f"All clients together, deviation {totals.std():.4g}")
     ax.set_ylim(0, 1.25 * max(totals.max(), available.max()))
     ax.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
-    ax.legend(loc="upper right", fontsize=8)
+    ax.legend(loc="upper right", fontsize=pt(8))
 
 
 def draw_sizes(ax: Axes, counts: np.ndarray) -> None:
@@ -93,4 +99,4 @@ def _histogram(ax: Axes, values: np.ndarray) -> None:
     ax.set_ylim(0, 1.25 * ax.get_ylim()[1])
     for axis in (ax.xaxis, ax.yaxis):
         axis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
-    ax.legend(loc="upper right", fontsize=8)
+    ax.legend(loc="upper right", fontsize=pt(8))
