@@ -101,7 +101,8 @@ class Comparison:
         columns = across(upper_panels)
         rows, paper = upper_panels // columns, current_style().paper
         below = 2 if paper and len(self._groups()) == 2 else 1
-        figure = new_figure((wide, 8.2), rows + below, columns, panel_height=2.0, layout="constrained")
+        tall = 2.0 if columns > 1 else 1.5
+        figure = new_figure((wide, 8.2), rows + below, columns, panel_height=tall, layout="constrained")
         heights = [rows, below] if paper else [1, 1.05]
         upper, lower = figure.subfigures(2, 1, squeeze=False, height_ratios=heights)[:, 0]
         axes = upper.subplots(rows, columns, squeeze=False).ravel()

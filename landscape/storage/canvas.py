@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from matplotlib import rcParams
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.legend import Legend
-from matplotlib.text import Text
+from matplotlib.text import Annotation, Text
 
 from landscape.storage.style import current_style
 
@@ -88,12 +88,16 @@ def panel_width(columns: int) -> float:
 
 
 def fit_texts(figure: Figure) -> None:
-    """Break labels, titles and entries of legends that are longer than what they belong to into lines."""
-    for _ in range(3):  # each break changes the layout
+    """Break labels, titles and entries of legends that are longer than what they belong to into lines, and move notes
+    at points that lie on each other."""
+    for _ in range(2):  # each break changes the layout
         figure.draw_without_rendering()
         changed = [_fit(text, room, upright) for text, room, upright in _texts(figure)]
         if not any(changed):
-            return
+            break
+    figure.draw_without_rendering()
+    for ax in figure.axes:
+        _separate([text for text in ax.texts if isinstance(text, Annotation) and text.get_text()])
 
 
 def only_axes(figure: Figure) -> Axes | None:
@@ -130,7 +134,20 @@ def _fit(text: Text, room: float, upright: bool) -> bool:
     length = extent.height if upright else extent.width
     if not words or not text.get_visible() or length <= room:
         return False
+    whole = words.replace("-\n", "-").replace("\n", " ")
     longest = max(map(len, words.split("\n")))
-    lines = textwrap.fill(" ".join(words.split("\n")), max(8, int(longest * room / length)), break_long_words=False)
+    limits: dict[str, Any] = {"break_long_words": False, "break_on_hyphens": False}
+    lines = textwrap.fill(whole, max(8, int(longest * room / length)), **limits)
     text.set_text(lines)
+    text.set_linespacing(1.0)
     return lines != words
+
+
+def _separate(notes: Sequence[Annotation]) -> None:
+    """Put a note that lies on an earlier one to the other side of its point, below instead of above."""
+    for k, note in enumerate(notes):
+        box = note.get_window_extent()
+        if any(box.overlaps(other.get_window_extent()) for other in notes[:k]):
+            x, y = note.xyann
+            note.xyann = (x, -y)
+            note.set_verticalalignment("top")

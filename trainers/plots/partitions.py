@@ -11,6 +11,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from landscape.storage.canvas import across, new_figure, pt
+from landscape.storage.style import current_style
 
 _EDGE = 40
 """Most bars that are drawn with dark edges: the edges of more bars would hide them."""
@@ -70,7 +71,7 @@ def draw_class_totals(ax: Axes, counts: np.ndarray, available: np.ndarray) -> No
     ax.bar(classes, totals, width=0.9 if len(totals) <= _EDGE else 1.0, color="0.7", edgecolor=edge, linewidth=0.6)
     ax.stairs(available, np.arange(len(totals) + 1) - 0.5, color="black", linestyle="--", label="in the data")
     ax.set(xlabel="class", ylabel="samples", title=f"All clients together, deviation {totals.std():.4g}")
-    ax.set_ylim(0, 1.25 * max(totals.max(), available.max()))
+    ax.set_ylim(0, _headroom() * max(totals.max(), available.max()))
     ax.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
     ax.legend(loc="upper right", fontsize=pt(8))
 
@@ -87,6 +88,11 @@ def draw_held_classes(ax: Axes, counts: np.ndarray) -> None:
     ax.set(xlabel="classes of a client", title="Classes")
 
 
+def _headroom() -> float:
+    """How much higher than the bars the axis is, for the legend above them."""
+    return 1.5 if current_style().paper else 1.25
+
+
 def _histogram(ax: Axes, values: np.ndarray) -> None:
     """Histogram of whole numbers: one bar for each value if there are few values, else bars of equal width."""
     low, high = int(values.min()), int(values.max())
@@ -96,7 +102,7 @@ def _histogram(ax: Axes, values: np.ndarray) -> None:
     ax.axvline(values.mean(), color="black", linestyle="--", label=f"mean {values.mean():.4g}")
     ax.set_ylabel("clients")
     ax.set_xlim(edges[0] - 0.5 * width, edges[-1] + 0.5 * width)
-    ax.set_ylim(0, 1.25 * ax.get_ylim()[1])
+    ax.set_ylim(0, _headroom() * ax.get_ylim()[1])
     for axis in (ax.xaxis, ax.yaxis):
         axis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
     ax.legend(loc="upper right", fontsize=pt(8))

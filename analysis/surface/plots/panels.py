@@ -285,8 +285,13 @@ def _figure(grid: Sequence[Sequence[Panel]], kind: PanelKind, scale: ScaleKind, 
     shape = np.clip(np.ptp(first.y) / np.ptp(first.x), 0.75, 1.5)
     rows, columns = len(grid), len(grid[0])
     size = (0.4 + width * columns + (not several), 1.2 + rows * (0.9 + float(shape) * (width - 1 - several)))
+    caption = "; ".join([caption, *signs([panel.surface for panel in grid[0]]), *_signs_of_maps(grid)])
+    if several and across(columns, 2.1) < columns:  # a row for each quantity then, with its colour bar
+        grid, several = list(zip(*grid, strict=True)), False
+        rows, columns = columns, rows
     columns = across(columns, 2.1 if several else 1.6)
-    inches = 0.45 + float(shape) * max(0.8, panel_width(columns) - 0.6 * (1 + several))
+    margins = 1.0 if several else 1.0 / columns + 0.1
+    inches = 0.4 + float(shape) * (panel_width(columns) - margins)
     rows *= -(-len(grid[0]) // columns)
     figure = new_figure(size, rows, columns, panel_height=inches, layout=ConstrainedLayoutEngine(h_pad=0.07))
     axes = figure.subplots(rows, columns, squeeze=False)
@@ -303,7 +308,6 @@ def _figure(grid: Sequence[Sequence[Panel]], kind: PanelKind, scale: ScaleKind, 
             label = label_of([panel.surface for _, panel, _ in those], quantity)
             draw_colour_bar(figure, [ax for ax, *_ in those], drawn, its_scale, label)
     figure.suptitle(title, fontsize=pt(12), parse_math=False)
-    caption = "; ".join([caption, *signs([panel.surface for panel in grid[0]]), *_signs_of_maps(grid)])
     figure.supxlabel(wrapped(caption, size[0]), fontsize=pt(8), color="0.3", parse_math=False)
     return figure
 

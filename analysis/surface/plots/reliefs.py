@@ -87,7 +87,8 @@ def plot_reliefs(
     for ax, panel in placed(axes, grid):
         surface, name, one = panel.surface, panel.quantity, common[panel.quantity]
         shown.setdefault(name, []).append((ax, panel))
-        _dress(ax, surfaces, one, label_of([surface], name), panel.title)
+        height = "" if current_style().paper else label_of([surface], name)  # the colour bar says it too
+        _dress(ax, surfaces, one, height, panel.title)
         if one is not None:
             cells, means = _cells(surface, panel.values, one, MOST_CELLS)
             _add(ax, cells, colormaps[COLOUR_MAPS[name]](one.norm(means)), (0.0, 0.0, 0.0, 0.25), 0.25)
@@ -157,13 +158,15 @@ def _axes(rows: int, columns: int, view: tuple[float, float], title: str, captio
     width, height = 6.2 * columns + 0.4, 6.0 * rows
     caption, beside = wrapped(caption, width), across(columns, 2.2)
     rows *= -(-columns // beside)
-    figure = new_figure((width, height), rows, beside, panel_height=0.95 * panel_width(beside))
+    figure = new_figure((width, height), rows, beside, panel_height=min(2.6, 0.95 * panel_width(beside)))
     axes = figure.subplots(rows, beside, squeeze=False, subplot_kw={"projection": "3d", "computed_zorder": False})
     inches = {"bottom": 0.35 + 0.15 * (caption.count("\n") + 1), "top": height - 0.95}
+    right = 0.45 / columns / 6.2
     if current_style().paper:  # title and caption are not in the picture
+        right = 0.6 / figure.get_figwidth()
         height = figure.get_figheight()
         inches = {"bottom": 0.1, "top": height - 0.25}
-    sides = {"left": 0.02, "right": 1 - 0.45 / columns / 6.2, "wspace": 0.12, "hspace": 0.1}
+    sides = {"left": 0.02, "right": 1 - right, "wspace": 0.12, "hspace": 0.1}
     figure.subplots_adjust(**{name: at / height for name, at in inches.items()}, **sides)
     for ax in axes.flat:
         ax.view_init(*view)
@@ -176,14 +179,18 @@ def _dress(ax: Any, surfaces: Sequence[Surface], scale: Scale | None, label: str
     """Set limits, ticks and labels, the same for all surfaces."""
     x, y = (np.concatenate([getattr(surface, name) for surface in surfaces]) for name in "xy")
     ax.set(xlim=(x.min(), x.max()), ylim=(y.min(), y.max()))
+    paper = current_style().paper
+    zoom = 0.8 if paper else 1.0  # beside smaller axes there is room for the labels
     if all(to_scale(surface) for surface in surfaces):
         longest = max(np.ptp(x), np.ptp(y))
-        ax.set_box_aspect((np.ptp(x) / longest, np.ptp(y) / longest, 0.75))
+        ax.set_box_aspect((np.ptp(x) / longest, np.ptp(y) / longest, 0.75), zoom=zoom)
+    elif paper:
+        ax.set_box_aspect(None, zoom=zoom)
     across, up = axis_labels(surfaces[0])
-    ax.set_xlabel(_short_lines(across), fontsize=pt(8), labelpad=pt(6), parse_math=False)
-    ax.set_ylabel(_short_lines(up), fontsize=pt(8), labelpad=pt(6), parse_math=False)
+    ax.set_xlabel(_short_lines(across), fontsize=pt(8), labelpad=-3 if paper else 6, parse_math=False)
+    ax.set_ylabel(_short_lines(up), fontsize=pt(8), labelpad=-3 if paper else 6, parse_math=False)
     ax.set_title(title, parse_math=False)
-    ax.tick_params(labelsize=pt(8))
+    ax.tick_params(labelsize=pt(8), **({"pad": 0} if paper else {}))
     for axis in (ax.xaxis, ax.yaxis):
         axis.set_major_locator(MaxNLocator(5))
     if scale is None:
@@ -191,7 +198,8 @@ def _dress(ax: Any, surfaces: Sequence[Surface], scale: Scale | None, label: str
         return
     bottom, top = heights(scale.levels[[0, -1]], scale)
     ax.set_zlim(bottom, top)
-    ax.set_zlabel(_short_lines(scale.label(label)), fontsize=pt(8), labelpad=pt(6), parse_math=False)
+    if label:
+        ax.set_zlabel(_short_lines(scale.label(label)), fontsize=pt(8), labelpad=3 if paper else 6, parse_math=False)
     if scale.logarithmic:
         ticks = scale.ticks if isinstance(scale.ticks, list) else scale.ticks.tick_values(*scale.levels[[0, -1]])
         places = np.log10(ticks)
