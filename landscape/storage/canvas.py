@@ -112,7 +112,7 @@ def _texts(figure: Figure) -> Iterator[tuple[Text, float, bool]]:
         if hasattr(ax, "get_zlim"):  # labels of perspective axes are broken where they are drawn
             continue
         box = ax.get_window_extent()
-        yield ax.title, 1.1 * box.width, False
+        yield ax.title, box.width, False
         yield ax.xaxis.label, 1.1 * box.width, False
         yield ax.yaxis.label, 1.05 * box.height, True
         yield from _entries(ax.get_legend(), box.width)

@@ -19,8 +19,8 @@ def texts(figure: Figure) -> list[Text]:
         if hasattr(ax, "get_zlim") or not ax.axison:
             continue
         for axis, limits in ((ax.xaxis, ax.get_xlim()), (ax.yaxis, ax.get_ylim())):
-            places = zip(axis.get_majorticklocs(), axis.get_majorticklabels(), strict=True)
-            found += [axis.label, *(text for at, text in places if min(limits) <= at <= max(limits))]
+            ticks = [tick for tick in axis.get_major_ticks() if min(limits) <= tick.get_loc() <= max(limits)]
+            found += [axis.label, *(label for tick in ticks for label in (tick.label1, tick.label2))]
     found += [text for legend in legends for text in legend.get_texts()]
     return [text for text in found if text.get_visible() and text.get_text().strip()]
 

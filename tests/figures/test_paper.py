@@ -5,16 +5,21 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from matplotlib.figure import Figure
+from PIL import Image
 
 from analysis import measure_hessian
+from analysis.corruptions.__main__ import main as corrupted
 from analysis.corruptions.plots import plot_corruptions
+from analysis.hessian.__main__ import main as hessian
 from analysis.hessian.client_results import ClientCurves, ClientEigenvalues
 from analysis.hessian.plots.clients import plot_client_curves, plot_clients
 from analysis.hessian.plots.layers import plot_layers
 from analysis.hessian.plots.spectrum import plot_rounds, plot_spectra
+from analysis.surface.__main__ import main as surface
 from analysis.surface.marked_points import Mark
 from analysis.surface.plots import draw
 from analysis.surface.plots.panels import plot_three
+from figures.__main__ import main as figures_
 from figures.images import contact_sheet
 from landscape import load_dataset
 from landscape.storage.pictures import draw_picture
@@ -24,6 +29,8 @@ from tests.analysis.hessian.plots.test_layer_plots import made_up as layers
 from tests.analysis.hessian.spectrum.spectra import small_landscape
 from tests.analysis.surface.plots.test_surface_plots import X, Y, line, made, with_test
 from tests.figures.legible import faults
+from trainers import FedAvg, Settings, train
+from trainers.commands.partition import main as partitioned
 from trainers.plots.partitions import plot_partitions
 
 STYLES = [PictureStyle("paper"), PictureStyle("paper", columns=1), PictureStyle("paper", "neurips2024")]
@@ -51,19 +58,33 @@ def three():
     return plot_three(replace(surface, test=None), replace(surface.test, kind="three", marks=marks))
 
 
-def clients(scale: float = 1.0) -> ClientEigenvalues:
+def clients(scale: float = 1.0, round: int = 60, name: str = "fedasam") -> ClientEigenvalues:
     numbers = scale * np.arange(1.0, 21.0)[:, None]
-    zeros = np.zeros(20)
     return ClientEigenvalues(
-        np.arange(20),
-        numbers,
-        0.1 * numbers,
-        np.ones((20, 1), bool),
-        zeros,
-        zeros,
-        np.full(20, 72),
-        "fedasam, round 60",
+        title=f"{name}, round {round}, digits_mlp on digits",
+        round=round,
+        local=False,
+        clients=np.arange(20),
+        values=numbers,
+        bounds=0.1 * numbers,
+        converged=np.ones((20, 1), bool),
+        losses=np.zeros(20),
+        accuracies=None,
+        samples=np.full(20, 72),
+        consistency=None,
+        hvps=0,
+        label=name,
     )
+
+
+def curves(name: str) -> ClientCurves:
+    measured = tuple(clients(k, round, name) for k, round in ((0.1, 0), (1.0, 30), (2.0, 60)))
+    return ClientCurves(measured, name=name, together={0: (1.0, 0.1), 60: (5.0, 0.1)}, samples=1442)
+
+
+def layered(name: str, count: int):
+    """Blocks of so many layers."""
+    return f"{name}, round 60", *layers([f"layer{i}.0.conv" for i in range(count)], list(range(1, count + 1)))
 
 
 def partitions() -> Figure:
@@ -80,19 +101,11 @@ def barrier_line() -> Figure:
 KINDS = {
     "spectra": lambda report: plot_spectra([report, report], ["fedavg, round 60", "fedasam, round 60"]),
     "spectrum": lambda report: plot_spectra([report]),
-    "rounds": lambda report: plot_rounds({name: [(0, report), (60, report)] for name in ("fedavg", "fedasam")}),
-    "layers": lambda report: plot_layers(
-        [
-            (name, *layers([f"layer{i}.0.conv{i}" for i in range(n)], list(range(1, n + 1))))
-            for name in "ab"
-            for n in (9,)
-        ]
-    ),
-    "many layers": lambda report: plot_layers([("a", *layers([f"stage{i}.conv" for i in range(40)], list(range(40))))]),
-    "clients": lambda report: plot_clients([clients(), replace(clients(2.0), title="fedavg, round 60")]),
-    "client curves": lambda report: plot_client_curves(
-        [ClientCurves((0, 30, 60), (clients(0.1), clients(), clients(2.0)), name) for name in ("fedavg", "fedasam")]
-    ),
+    "rounds": lambda report: plot_rounds({name: [(0, report), (60, report)] for name in ("fedavg", "b")}),
+    "layers": lambda report: plot_layers([layered("fedavg", 9), layered("fedasam", 9)]),
+    "many layers": lambda report: plot_layers([layered("fedavg", 40)]),
+    "clients": lambda report: plot_clients([clients(), clients(2.0, name="fedavg")]),
+    "client curves": lambda report: plot_client_curves([curves("fedavg"), curves("fedasam")]),
     "corruptions": lambda report: plot_corruptions(corruptions(np.linspace(0.2, 0.8, 140).reshape(2, 14, 5))),
     "partitions": lambda report: partitions(),
     "contact sheet": lambda report: contact_sheet(load_dataset("digits")),
@@ -127,3 +140,32 @@ def test_a_fault_would_be_seen():
     figure.text(0.9, 0.1, "too long for this place")
     figure.text(0.1, 0.9, "tiny", fontsize=4)
     assert [fault.split(":")[0] for fault in faults(figure)] == ["small", "cut off", "overlap"]
+
+
+def flat_checkpoint(folder):
+    """A checkpoint of an untrained run."""
+    return train(FedAvg(), Settings(rounds=1, clients=4, per_round=1), out=folder / "run").checkpoint
+
+
+@pytest.mark.parametrize(
+    ("program", "words", "pictures"),
+    [
+        (surface, ["CKPT", "--points", "3", "--samples", "20", "--plot", "OUT/s.pdf", "--quiet"], ["s"]),
+        (hessian, ["CKPT", "--top", "1", "--layers", "--samples", "20", "--out", "OUT", "--quiet"], ["hessian", "layers"]),
+        (corrupted, ["CKPT", "--generate", "--corruptions", "fog", "--samples", "20", "--out", "OUT", "--quiet"],
+         ["corruptions"]),
+        (partitioned, ["--clients", "4", "--out", "OUT/p.svg"], ["p"]),
+        (figures_, ["contact-sheet", "digits", "--out", "OUT/c.png"], ["c"]),
+    ],
+)  # fmt: skip
+def test_commands_draw_for_a_paper(program, words, pictures, tmp_path):
+    checkpoint = str(flat_checkpoint(tmp_path)) if "CKPT" in words else ""
+    line = [word.replace("CKPT", checkpoint).replace("OUT", str(tmp_path)) for word in words]
+    program([*line, "--style", "paper", "--venue", "neurips2024"])
+    captions = {file.name.removesuffix(".caption.txt"): file.read_text() for file in tmp_path.glob("*.caption.txt")}
+    assert sorted(captions) == sorted(pictures)
+    assert all("digits" in text for text in captions.values())
+    for name in pictures:
+        (png,) = tmp_path.glob(f"{name}.p*") if name != "p" else [None]
+        if png is not None and png.suffix == ".png":
+            assert Image.open(png).width == 5.5 * 300
