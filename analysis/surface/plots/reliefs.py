@@ -180,7 +180,7 @@ def _dress(ax: Any, surfaces: Sequence[Surface], scale: Scale | None, label: str
     x, y = (np.concatenate([getattr(surface, name) for surface in surfaces]) for name in "xy")
     ax.set(xlim=(x.min(), x.max()), ylim=(y.min(), y.max()))
     paper = current_style().paper
-    zoom = 0.8 if paper else 1.0  # beside smaller axes there is room for the labels
+    zoom = 0.87 if paper else 1.0  # beside smaller axes there is room for the labels
     if all(to_scale(surface) for surface in surfaces):
         longest = max(np.ptp(x), np.ptp(y))
         ax.set_box_aspect((np.ptp(x) / longest, np.ptp(y) / longest, 0.75), zoom=zoom)
