@@ -32,6 +32,7 @@ setup(
         "h5py>=3.10",
         "tyro>=0.9.14",
         "rich>=13",
+        "tueplots>=0.2.5",
     ],
     extras_require={
         "test": [

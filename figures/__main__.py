@@ -18,7 +18,8 @@ from figures.comparison import compare
 from figures.demo import demo
 from figures.images import contact_sheet
 from landscape import load_dataset
-from landscape.storage.pictures import check_picture, save_figure
+from landscape.storage.pictures import check_picture, draw_picture
+from landscape.storage.style import PictureStyle
 from landscape.terminal.command import parse, run
 
 PROGRAM = "python -m figures"
@@ -56,6 +57,7 @@ class Compare:
     quiet: bool = False
     """no progress bars"""
     source: Source = field(default_factory=Source)
+    style: PictureStyle = field(default_factory=PictureStyle)
 
     def run(self) -> None:
         """Measure, draw, print."""
@@ -93,11 +95,13 @@ class ContactSheet:
     """how many, at random"""
     out: Annotated[Path, tyro.conf.arg(metavar="FILE")] = Path("contact-sheet.png")
     """picture to write"""
+    style: PictureStyle = field(default_factory=PictureStyle)
 
     def run(self) -> None:
         """Load, draw, write."""
         check_picture(self.out)
-        save_figure(contact_sheet(load_dataset(self.data, self.data_dir), self.images, self.split), self.out)
+        dataset = load_dataset(self.data, self.data_dir)
+        draw_picture(lambda: contact_sheet(dataset, self.images, self.split), self.out, self.style)
         print(f"written: {self.out}")
 
 

@@ -17,6 +17,7 @@ from figures.graph.nodes import with_runs
 from figures.recipes import Asked, Recipe
 from figures.recipes.writing import write_recipe
 from landscape import FedscapeError
+from landscape.storage.style import PictureStyle
 from trainers.runs.planned import told
 
 
@@ -43,6 +44,7 @@ class Make:
     """with --ray: the share of a GPU that each takes, such as 0.25"""
     dry_run: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
     """tell what would be made and what it costs, and make nothing"""
+    style: PictureStyle = field(default_factory=PictureStyle)
     quiet: bool = False
     """no progress bar"""
 
@@ -56,7 +58,7 @@ class Make:
             return 0
         place = Place(self.device, self.data_dir, gpus=self.gpus)
         outcome = execute(needed, store, place, jobs=self.jobs, ray=self.ray, progress=not self.quiet)
-        broken = write_all(recipes, asked, store, outcome, self.selection.out)
+        broken = write_all(recipes, asked, store, outcome, self.selection.out, self.style)
         for node, reason in outcome.failed.items():
             print(f"failed: {node.name}: {reason}", file=sys.stderr)
         for name, reason in broken.items():
@@ -64,7 +66,9 @@ class Make:
         return 1 if outcome.failed or broken else 0
 
 
-def write_all(recipes: Sequence[Recipe], asked: Asked, store: Store, outcome: Outcome, out: Path) -> dict[str, str]:
+def write_all(
+    recipes: Sequence[Recipe], asked: Asked, store: Store, outcome: Outcome, out: Path, style: PictureStyle
+) -> dict[str, str]:
     """Write what can be written; the reasons of what cannot, by id."""
     failed: dict[Node, str] = dict(outcome.failed)
     failed |= {node: f"it needs {run.name}, which failed" for node, run in outcome.blocked.items()}
@@ -73,7 +77,7 @@ def write_all(recipes: Sequence[Recipe], asked: Asked, store: Store, outcome: Ou
         nodes = recipe.content(asked).nodes()
         values = {node: store.result(node) for node in nodes if node not in failed}
         try:
-            written = write_recipe(recipe, asked, Results(values, failed), out)
+            written = write_recipe(recipe, asked, Results(values, failed), out, style)
         except FedscapeError as error:
             broken[recipe.id] = told(error)
         else:

@@ -9,8 +9,9 @@ from pathlib import Path
 from figures.contents.content import Product, Results
 from figures.graph.nodes import Node, with_runs
 from figures.recipes.recipe import Asked, Recipe
-from landscape.storage.files import make_directory, write_json, write_text
-from landscape.storage.pictures import save_figure
+from landscape.storage.files import make_directory, write_text
+from landscape.storage.pictures import save_figures
+from landscape.storage.style import PictureStyle
 from landscape.version import __version__
 from trainers.runs.planned import PlannedRun
 
@@ -22,7 +23,9 @@ _SCALES = {
 }
 
 
-def write_recipe(recipe: Recipe, asked: Asked, results: Results, folder: Path) -> list[Path]:
+def write_recipe(
+    recipe: Recipe, asked: Asked, results: Results, folder: Path, style: PictureStyle | None = None
+) -> list[Path]:
     """Write all products of a recipe into ``folder/PAPER/``: ITEM[-NAME].pdf, .svg and .png of a picture, .tex, .md and
     .html of a table, .csv and .json of the numbers of both, and .caption.txt.
 
@@ -31,6 +34,7 @@ def write_recipe(recipe: Recipe, asked: Asked, results: Results, folder: Path) -
         asked: at which scale.
         results: of its nodes.
         folder: created where it is missing.
+        style: of the pictures; ``screen`` unless given.
 
     Raises:
         FedscapeError: a node without which it cannot be drawn has no result, or a file cannot be written.
@@ -39,31 +43,21 @@ def write_recipe(recipe: Recipe, asked: Asked, results: Results, folder: Path) -
     target, written = make_directory(folder / recipe.paper), []
     for product in content.products(results, recipe.printed() if asked.scale == "paper" else {}):
         stem = target / "-".join(word for word in (recipe.item, product.name) if word)
-        written += _write(product, stem)
-        words = caption(recipe, asked, content.nodes(), product)
-        write_text(written[-1].with_name(f"{stem.name}.caption.txt"), words)
-        written.append(written[-1].with_name(f"{stem.name}.caption.txt"))
-    return written
+        beside = stem.with_name(f"{stem.name}.caption.txt")
+        written += [*_write(product, stem, style or PictureStyle()), beside]
+        write_text(beside, caption(recipe, asked, content.nodes(), product))
+    return list(dict.fromkeys(written))
 
 
-def _write(product: Product, stem: Path) -> list[Path]:
-    def beside(suffix: str) -> Path:
-        return stem.with_name(f"{stem.name}.{suffix}")
-
-    written = []
+def _write(product: Product, stem: Path, style: PictureStyle) -> list[Path]:
+    written: list[Path] = []
     if product.draw is not None:
-        figure = product.draw()
-        for suffix in ("pdf", "svg", "png"):
-            save_figure(figure, beside(suffix))
-            written.append(beside(suffix))
+        with style.drawing():
+            figure = product.draw()
+        written += save_figures(figure, stem, style=style)
     if product.table is not None:
-        for suffix, text in (("tex", product.table.latex()), ("md", product.table.markdown())):
-            write_text(beside(suffix), text)
-            written.append(beside(suffix))
-    write_text(beside("csv"), product.numbers.csv())
-    rows = [dict(zip(product.numbers.columns, row, strict=True)) for row in product.numbers.rows]
-    write_json(beside("json"), rows)
-    return [*written, beside("csv"), beside("json")]
+        written += product.table.save(stem, ("tex", "md", "html"))
+    return [*written, *product.numbers.save(stem, ("csv", "json"))]
 
 
 def caption(recipe: Recipe, asked: Asked, nodes: Sequence[Node], product: Product) -> str:

@@ -15,6 +15,7 @@ from analysis.hessian.density.estimate import Density
 from analysis.hessian.report import MATRICES, DensityAxis, EigenvalueAxis, HessianReport
 from analysis.style import COLOURS, DASHES, MARKERS, cross_out, crossed
 from landscape import FedscapeError
+from landscape.storage.canvas import across, new_figure, pt
 
 _TENFOLD = 10
 """Spectra whose ranges differ by more than this factor are drawn on a logarithmic axis unless another is asked for."""
@@ -40,7 +41,7 @@ def draw_eigenvalues(ax: Axes, reports: Sequence[HessianReport], labels: Sequenc
             marker=MARKERS[i % 7],
             linestyle=DASHES[i % 7],
             linewidth=1,
-            capsize=3,
+            capsize=pt(3),
             label=label,
         )
         cross_out(ax, ranks, report.eigen.values, report.eigen.converged)
@@ -162,17 +163,18 @@ def plot_spectra(
     """Eigenvalues of all reports on one panel; their densities on a second, with these axes, where all have one."""
     names = labels or [report.title for report in reports]
     panels = 2 if all(report.density is not None for report in reports) else 1
-    figure = Figure(figsize=(5.6 * panels, 4.2), layout="constrained")
-    axes = figure.subplots(1, panels, squeeze=False)[0]
+    columns = across(panels, 2.6)
+    figure = new_figure((5.6 * panels, 4.2), panels // columns, columns, layout="constrained")
+    axes = figure.subplots(panels // columns, columns, squeeze=False).ravel()
     draw_eigenvalues(axes[0], reports, names)
     if panels == 2:
         draw_densities(axes[1], reports, names, eigenvalue_axis, density_axis)
     if len(reports) == 1:
-        figure.suptitle(reports[0].title, fontsize=11)
+        figure.suptitle(reports[0].title, fontsize=pt(11))
     caption = f"error bars: error bounds{crossed([report.eigen.converged for report in reports])}"
     if panels == 2:
         caption += f"\n{density_caption(reports, eigenvalue_axis)}"
-    figure.supxlabel(caption, fontsize=8, color="0.3")
+    figure.supxlabel(caption, fontsize=pt(8), color="0.3")
     return figure
 
 
@@ -182,12 +184,14 @@ def plot_rounds(runs: Mapping[str, Sequence[tuple[int, HessianReport]]]) -> Figu
     first = next(iter(runs.values()))[0][1]
     traced = all(report.trace is not None for points in runs.values() for _, report in points)
     panels = ["eigenvalue", "trace", "loss"] if traced else ["eigenvalue", "loss"]
-    figure = Figure(figsize=(4.6 * len(panels), 4.0), layout="constrained")
-    axes = dict(zip(panels, figure.subplots(1, len(panels)), strict=True))
+    columns = across(len(panels))
+    rows = -(-len(panels) // columns)
+    figure = new_figure((4.6 * len(panels), 4.0), rows, columns, layout="constrained")
+    axes = dict(zip(panels, figure.subplots(rows, columns, squeeze=False).flat, strict=False))
     for i, (name, points) in enumerate(runs.items()):
         rounds = [number for number, _ in points]
         style: dict[str, Any] = {"color": COLOURS[i % 7], "marker": MARKERS[i % 7], "linestyle": DASHES[i % 7]}
-        style |= {"linewidth": 1, "capsize": 3, "label": name}
+        style |= {"linewidth": 1, "capsize": pt(3), "label": name}
         values = [report.eigen.values[0] for _, report in points]
         axes["eigenvalue"].errorbar(rounds, values, [report.eigen.bounds[0] for _, report in points], **style)
         converged = np.array([report.eigen.converged[0] for _, report in points])
@@ -210,5 +214,5 @@ def plot_rounds(runs: Mapping[str, Sequence[tuple[int, HessianReport]]]) -> Figu
     caption = "error bars: error bounds of the eigenvalues"
     caption += "; two standard errors of the traces" if traced else ""
     caption += crossed([report.eigen.converged[:1] for points in runs.values() for _, report in points])
-    figure.supxlabel(caption, fontsize=8, color="0.3")
+    figure.supxlabel(caption, fontsize=pt(8), color="0.3")
     return figure
