@@ -128,6 +128,7 @@ class Landscape(Problem):
         data_dir: str | Path | None = None,
         model: str | None = None,
         data: str | None = None,
+        normalise: str | None = None,
         batch_size: int | None = None,
         penalty: MAN | None = None,
         stream: bool | None = None,
@@ -146,12 +147,16 @@ class Landscape(Problem):
             model, data: the model and data set of a state dict; or a model or data set as
                 ``package.module:callable``, needed where the checkpoint names one, because a file may not decide
                 which code runs.
+            normalise: what the inputs are normalised by, if not by what the checkpoint records, or for a state dict by
+                the statistics of the data set: ``cifar10`` and others, ``MEAN,.../STD,...``, ``none`` or ``data``
+                (:func:`landscape.data.normalisation.normalised`).
 
         Raises:
             FedscapeError: the file cannot be loaded or does not fit its model, the data are missing, an
                 unknown split or client, a client without a local model in the file, more samples than there are.
         """
-        found = open_for_measurement(path, split, clients, samples, data_dir=data_dir, model=model, data=data)
+        named: dict[str, Any] = {"data_dir": data_dir, "model": model, "data": data, "normalise": normalise}
+        found = open_for_measurement(path, split, clients, samples, **named)
         options: dict[str, Any] = {"batch_size": batch_size, "penalty": penalty, "stream": stream}
         around = cls(found.model, found.data, device=device, dtype=dtype, task=found.task, **options)
         around._title = found.title

@@ -37,6 +37,7 @@ def client_eigenvalues(
     data_dir: str | Path | None = None,
     model: str | None = None,
     data: str | None = None,
+    normalise: str | None = None,
     batch_size: int | None = None,
     penalty: MAN | None = None,
     stream: bool | None = None,
@@ -58,7 +59,7 @@ def client_eigenvalues(
         local: measure each client's local model.
         split: clients hold training data: ``train``.
         samples: at most so many of each client's samples, a random subset.
-        device, dtype, data_dir, model, data, batch_size, penalty, stream: as in
+        device, dtype, data_dir, model, data, normalise, batch_size, penalty, stream: as in
             :meth:`landscape.Landscape.from_checkpoint`.
         tolerance, seed: as in :func:`analysis.hessian.spectrum.eigen.largest_eigenpairs`.
         refine: end eigenvalues in float32 with one product each in float64
@@ -71,9 +72,9 @@ def client_eigenvalues(
     """
     if split != "train":
         raise FedscapeError("clients hold training data only: take split 'train'")
-    checkpoint = open_checkpoint(checkpoint, model, data, data_dir)
+    checkpoint = open_checkpoint(checkpoint, model, data, data_dir, normalise)
     ids = _chosen(checkpoint, clients, local)
-    dataset = checkpoint.load_dataset(data_dir=data_dir, name=data)
+    dataset = checkpoint.load_dataset(data_dir=data_dir, name=data, normalise=normalise)
     partition = checkpoint.partition(dataset)
     ids = _known(ids, len(partition))
     module = checkpoint.build_model(model)
@@ -134,7 +135,7 @@ def client_curves(
     measured: list[ClientEigenvalues] = []
     left_out: dict[int, str] = {}
     for i, item in enumerate(checkpoints):
-        checkpoint = open_checkpoint(item, *(options.get(name) for name in ("model", "data", "data_dir")))
+        checkpoint = open_checkpoint(item, *(options.get(name) for name in ("model", "data", "data_dir", "normalise")))
         wanted: Sequence[int] | None = clients
         if local:
             wanted, why = local_clients(checkpoint, clients)

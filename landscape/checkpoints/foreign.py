@@ -15,11 +15,13 @@ import torch
 from torch import Tensor, nn
 
 from landscape.checkpoints.checkpoint import UNKNOWN, Checkpoint
+from landscape.data.normalisation import Normalisation, normalised, recorded
 from landscape.datasets import Dataset, load_dataset
 from landscape.errors import FedscapeError
 from landscape.models import build_model
 from landscape.models.outputs import require_outputs
 from landscape.storage.files import load_torch
+from landscape.terminal.notices import notice
 
 WRAPPERS = ("state_dict", "model_state_dict", "model", "net")
 """Keys under which training scripts save the state dict."""
@@ -29,7 +31,11 @@ _SHOWN = 5
 
 
 def open_checkpoint(
-    path: str | Path | Checkpoint, model: str | None = None, data: str | None = None, data_dir: str | Path | None = None
+    path: str | Path | Checkpoint,
+    model: str | None = None,
+    data: str | None = None,
+    data_dir: str | Path | None = None,
+    normalise: str | None = None,
 ) -> Checkpoint:
     """Open a Fedscape checkpoint, or make a checkpoint of the weights of another program.
 
@@ -42,25 +48,31 @@ def open_checkpoint(
         model: the network of the weights, a registered name or ``package.module:callable``.
         data: the data set to measure it on: a registered name, a ``.npz`` file or ``package.module:callable``.
         data_dir: the folder that holds the data set's own folder.
+        normalise: what the inputs were normalised by (:func:`landscape.data.normalisation.normalised`), which such a
+            file does not say; that of the data set unless given.  Which it is, a line on stderr tells.
 
-    For the global model of a Fedscape checkpoint, ``model``, ``data`` and ``data_dir`` are not used: they are arguments
-    of :meth:`Checkpoint.build_model` and :meth:`Checkpoint.load_dataset`.
+    For the global model of a Fedscape checkpoint, all but ``path`` is not used: these are arguments of
+    :meth:`Checkpoint.build_model` and :meth:`Checkpoint.load_dataset`.
 
     Raises:
         FedscapeError: the file cannot be read, would run code or holds no weights; ``model`` or ``data`` is missing or
             cannot be loaded; the weights do not fit the model; the file holds no local model of the client.
     """
-    return opened(path, model, data, data_dir)[0]
+    return opened(path, model, data, data_dir, normalise)[0]
 
 
 def opened(
-    path: str | Path | Checkpoint, model: str | None = None, data: str | None = None, data_dir: str | Path | None = None
+    path: str | Path | Checkpoint,
+    model: str | None = None,
+    data: str | None = None,
+    data_dir: str | Path | None = None,
+    normalise: str | None = None,
 ) -> tuple[Checkpoint, Dataset | None]:
     """:func:`open_checkpoint`, and the data set if it was loaded to get the model's shapes."""
     if isinstance(path, Checkpoint):
         return path, None
     file, client = file_and_client(path)
-    checkpoint, dataset = _opened(file, model, data, data_dir)
+    checkpoint, dataset = _opened(file, model, data, data_dir, normalise)
     return checkpoint if client is None else checkpoint.of_client(client, model), dataset
 
 
@@ -79,7 +91,7 @@ def file_and_client(subject: str | Path) -> tuple[Path, int | None]:
 
 
 def _opened(
-    path: Path, model: str | None, data: str | None, data_dir: str | Path | None
+    path: Path, model: str | None, data: str | None, data_dir: str | Path | None, normalise: str | None
 ) -> tuple[Checkpoint, Dataset | None]:
     """:func:`opened` of a file."""
     contents = _read_safetensors(path) if path.suffix == ".safetensors" else load_torch(path)
@@ -93,14 +105,18 @@ def _opened(
             f"{path} is a plain state dict ({len(state)} tensors, {numbers:,} numbers) and does not say what it is of: "
             f"give {' and '.join(wanted)}"
         )
-    dataset = load_dataset(data, data_dir)
+    dataset = normalised(load_dataset(data, data_dir), normalise)
     kwargs: dict[str, Any] = {"input_shape": list(dataset.input_shape), "classes": dataset.classes}
     module = build_model(model, seed=0, **kwargs)
     parameters, buffers = _fit(state, module, f"{path} does not fit '{model}' on {data}")
     require_outputs(module, dataset.task, dataset.classes, dataset.train)
     checkpoint = Checkpoint(
         model={"name": model, "kwargs": kwargs},
-        data={"name": data, "kwargs": {} if data_dir is None else {"data_dir": str(data_dir)}},
+        data={
+            "name": data,
+            "kwargs": {} if data_dir is None else {"data_dir": str(data_dir)},
+            "normalisation": recorded(dataset),
+        },
         algorithm={"name": UNKNOWN},
         round=0,
         seed=0,
@@ -109,7 +125,14 @@ def _opened(
         versions={},
         path=path,
     )
+    _tell_normalisation(path, dataset, normalise)
     return checkpoint, dataset
+
+
+def _tell_normalisation(path: Path, dataset: Dataset, normalise: str | None) -> None:
+    """Say what the inputs are normalised by: with other numbers than in training, eigenvalues are others."""
+    whose = "as asked for" if normalise is not None else "by default; if it was trained otherwise, say so (--normalise)"
+    notice(f"{path.name}: the inputs of {dataset.name} are {Normalisation.of(dataset)}, {whose}")
 
 
 def _is_native(contents: dict[Any, Any]) -> bool:

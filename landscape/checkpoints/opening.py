@@ -38,15 +38,16 @@ def open_for_measurement(
     data_dir: str | Path | None = None,
     model: str | None = None,
     data: str | None = None,
+    normalise: str | None = None,
 ) -> Opened:
     """The model of a checkpoint and the chosen samples of its data set.
 
     The arguments and errors are those of :meth:`landscape.Landscape.from_checkpoint`.
     """
-    checkpoint, dataset = opened(path, model, data, data_dir)
+    checkpoint, dataset = opened(path, model, data, data_dir, normalise)
     module = checkpoint.build_model(model)
     if dataset is None:
-        dataset = checkpoint.load_dataset(data_dir=data_dir, name=data)
+        dataset = checkpoint.load_dataset(data_dir=data_dir, name=data, normalise=normalise)
     chosen = dataset.split(split)
     if clients is not None:
         if split != "train":
