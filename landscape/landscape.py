@@ -129,6 +129,8 @@ class Landscape(Problem):
         model: str | None = None,
         data: str | None = None,
         normalise: str | None = None,
+        key: str | None = None,
+        loader: str | None = None,
         batch_size: int | None = None,
         penalty: MAN | None = None,
         stream: bool | None = None,
@@ -150,12 +152,16 @@ class Landscape(Problem):
             normalise: what the inputs are normalised by, if not by what the checkpoint records, or for a state dict by
                 the statistics of the data set: ``cifar10`` and others, ``MEAN,.../STD,...``, ``none`` or ``data``
                 (:func:`landscape.data.normalisation.normalised`).
+            key: the name under which a file holds the state dict, if not one of the usual ones.
+            loader: a pipeline of yours in place of ``data``, as ``package.module:callable``; it is called with
+                ``split=`` and gives batches (inputs, targets) (:func:`landscape.data.loaders.loaded`).
 
         Raises:
             FedscapeError: the file cannot be loaded or does not fit its model, the data are missing, an
                 unknown split or client, a client without a local model in the file, more samples than there are.
         """
-        named: dict[str, Any] = {"data_dir": data_dir, "model": model, "data": data, "normalise": normalise}
+        named: dict[str, Any] = {"data_dir": data_dir, "model": model, "data": data}
+        named |= {"normalise": normalise, "key": key, "loader": loader}
         found = open_for_measurement(path, split, clients, samples, **named)
         options: dict[str, Any] = {"batch_size": batch_size, "penalty": penalty, "stream": stream}
         around = cls(found.model, found.data, device=device, dtype=dtype, task=found.task, **options)

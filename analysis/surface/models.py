@@ -45,13 +45,15 @@ class Model:
         data: str | None = None,
         data_dir: str | Path | None = None,
         normalise: str | None = None,
+        key: str | None = None,
+        loader: str | None = None,
     ) -> Model:
         """Open a checkpoint; with ``FILE@ID`` the local model of that client in it (training with ``--save-clients``).
 
         Raises:
             FedscapeError: the file cannot be opened, or holds no such client's model.
         """
-        return cls(open_checkpoint(subject, model, data, data_dir, normalise), model)
+        return cls(open_checkpoint(subject, model, data, data_dir, normalise, key, loader), model)
 
     def weights(self, landscape: Landscape) -> Tensor:
         """Its parameters as a point in a landscape's coordinates, [d].

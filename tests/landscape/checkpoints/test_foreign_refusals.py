@@ -74,7 +74,10 @@ class TestRefusals:
             (3, "it is a int"),
             ({}, "it is an empty dictionary"),
             ({"state_dict": {}}, "it is a dictionary of state_dict"),
-            ({"weights": {"a": torch.ones(1)}, "epoch": 3}, "it is a dictionary of weights, epoch"),
+            (
+                {"weights": {"a": torch.ones(1)}, "epoch": 3},
+                "it is a dictionary of weights, epoch; --key weights takes what is there",
+            ),
             ({"1.weight": torch.ones(1), "epoch": 3}, "it is a dictionary of 1.weight, epoch"),
             ({1: torch.ones(1)}, "it is a dictionary of 1"),
         ],
