@@ -269,7 +269,7 @@ class Evaluator:
         """The number of outputs per pixel, also on ranks without samples."""
         assert isinstance(self._batches.data, Samples)
         x, _ = self._batches.data.batch(slice(0, 1), self._flat.dtype)
-        return self._module(x).shape[1]
+        return self._batches.outputs(self._module, x).shape[1]
 
 
 @dataclass(frozen=True)

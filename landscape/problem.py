@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -13,6 +14,7 @@ from landscape.activations import MAN
 from landscape.autograd.flat import FlatModule
 from landscape.batchnorm import BatchStatistics
 from landscape.compute.devices import TF32, reproducible_arithmetic
+from landscape.data.anything import as_data
 from landscape.data.batches import Batches, objective_value
 from landscape.data.micro_batches import MicroBatches
 from landscape.data.samples import Samples
@@ -37,7 +39,7 @@ class Problem:
     def __init__(
         self,
         model: nn.Module,
-        data: Samples | tuple[Tensor, Tensor] | Batches,
+        data: Any,
         loss: Loss | None = None,
         *,
         device: str | torch.device = "auto",
@@ -51,6 +53,8 @@ class Problem:
         self._flat = FlatModule(model, self._place.device, self._place.dtype)
         self._flat.module.eval()
         self.task = task
+        data = as_data(data, model, loss)
+        _require_loss(data, loss, task)
         self.loss: Loss = objective_value if isinstance(data, Batches) else loss or loss_of(task)
         self._batches = self._place.micro_batches(data, task, penalty, self._flat.module)
         self._title: str | None = None
@@ -183,6 +187,12 @@ class Problem:
         self._batches = place.micro_batches(data, self.task, self.penalty, self._flat.module)
 
     @property
+    def has_classes(self) -> bool:
+        """Whether the targets are classes, so that there is an accuracy."""
+        data = self._batches.data
+        return isinstance(data, Samples) and not data.targets.is_floating_point()
+
+    @property
     def micro_batches(self) -> MicroBatches:
         """The micro-batches that every quantity is a mean over.
 
@@ -207,3 +217,19 @@ class Problem:
     def batch_size(self, size: int) -> None:
         check_batch_size(size)
         self._batches.size = size
+
+
+def _require_loss(data: Samples | Batches, loss: Loss | None, task: Task) -> None:
+    """Refuse to take targets that are neither classes nor their probabilities for such: cross-entropy is the default.
+
+    Raises:
+        FedscapeError: floating-point targets of another kind without a loss.
+    """
+    if loss is not None or isinstance(data, Batches) or not data.targets.is_floating_point():
+        return
+    y = data.targets
+    if y.dim() < 2 or y.min() < 0 or not torch.allclose(y.sum(1), torch.ones_like(y.sum(1)), atol=1e-3):
+        raise FedscapeError(
+            f"the targets are floating-point numbers and no probabilities of classes, so {loss_of(task).__name__} "
+            "makes no sense: give a loss such as torch.nn.functional.mse_loss"
+        )

@@ -14,6 +14,7 @@ from landscape.activations import MAN
 from landscape.compute.cost import EXAMPLES, SampleCost, sample_cost, threads_for
 from landscape.compute.distributed import rank_and_world, sum_over_ranks
 from landscape.compute.memory import keep_freed_memory
+from landscape.data.anything import logits
 from landscape.data.batches import Batches
 from landscape.data.samples import Samples
 from landscape.errors import FedscapeError
@@ -163,13 +164,13 @@ class MicroBatches:
         return (outputs, targets) if self.tf32 else with_float64(loss, outputs, targets)
 
     def outputs(self, module: nn.Module, inputs: Any) -> Tensor:
-        """The first argument of the loss: the module's outputs; of ``Batches``, the value of the objective.
+        """The first argument of the loss: the module's outputs, or the logits in them; of ``Batches``, the objective.
 
         Raises:
             FedscapeError: the objective is not a scalar.
         """
         if isinstance(self.data, Samples):
-            return module(inputs)
+            return logits(module(inputs))
         value = self.data.objective(module, inputs)
         if not isinstance(value, Tensor) or value.numel() != 1:
             what = f"a tensor of shape {tuple(value.shape)}" if isinstance(value, Tensor) else type(value).__name__
