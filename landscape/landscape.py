@@ -40,7 +40,8 @@ class Landscape(Problem):
             into one tensor is measured batch by batch as by :meth:`of`, which serves everything else, too
             (:func:`landscape.data.anything.as_data`).
         loss: (outputs, targets) -> scalar mean over the batch; unless given that of the task, or of dictionaries the
-            model's own.  Outputs that hold ``logits``, as a ``ModelOutput`` does, count as these.
+            model's own.  PyTorch's losses take the ``logits`` of outputs that hold them, as a ``ModelOutput`` does;
+            a loss of your own gets what the model gives.
         device: ``auto``, ``cpu``, ``cuda`` or ``cuda:N``.
         dtype: ``float32``, ``float64`` or ``tf32`` (float32 numbers, but faster products and convolutions with
             relative errors of about 1e-3; on CUDA only); the model's own unless given.  In float32 the loss alone is

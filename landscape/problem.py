@@ -20,6 +20,7 @@ from landscape.data.micro_batches import MicroBatches
 from landscape.data.samples import Samples
 from landscape.errors import FedscapeError
 from landscape.placement import Placement, check_batch_size
+from landscape.sample_losses import is_known
 from landscape.space import ParameterSpace
 from landscape.storage.digests import tensor_digest
 from landscape.tasks import Loss, Task, loss_of
@@ -56,9 +57,14 @@ class Problem:
         data = as_data(data, model, loss)
         _require_loss(data, loss, task)
         self.loss: Loss = objective_value if isinstance(data, Batches) else loss or loss_of(task)
-        self._batches = self._place.micro_batches(data, task, penalty, self._flat.module)
+        self._batches = self._placed(self._place, data, penalty)
         self._title: str | None = None
         self.weights = self._flat.buffer.clone()
+
+    def _placed(self, place: Placement, data: Samples | Batches, penalty: MAN | None) -> MicroBatches:
+        batches = place.micro_batches(data, self.task, penalty, self._flat.module)
+        batches.only_logits = is_known(self.loss)
+        return batches
 
     def __repr__(self) -> str:
         name = type(self).__name__
@@ -184,7 +190,7 @@ class Problem:
     @data.setter
     def data(self, data: Samples) -> None:
         place = replace(self._place, batch_size=self.batch_size)
-        self._batches = place.micro_batches(data, self.task, self.penalty, self._flat.module)
+        self._batches = self._placed(place, data, self.penalty)
 
     @property
     def has_classes(self) -> bool:

@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from landscape.checkpoints.plain import require_kind, require_plain
 from landscape.data.normalisation import as_before, as_recorded, normalised
 from landscape.datasets import Dataset, load_dataset
 from landscape.errors import FedscapeError
@@ -31,6 +32,11 @@ _TYPES: dict[str, type | tuple[type, ...]] = {
     "model": dict, "data": dict, "algorithm": dict, "round": int, "seed": int,
     "parameters": dict, "buffers": dict, "metrics": dict, "versions": dict, "clients": dict,
 }  # fmt: skip
+
+
+def printable(text: str) -> str:
+    """A name read from a file, without what a terminal would obey and not too long to be printed."""
+    return "".join(c for c in text if c.isprintable())[:200]
 
 
 def run_files(checkpoint: Path | None, name: str) -> list[Path]:
@@ -128,7 +134,7 @@ class Checkpoint:
         """Make a checkpoint of the contents of a file.
 
         Raises:
-            FedscapeError: the contents are of another format or incomplete.
+            FedscapeError: the contents are of another format or incomplete, or hold tensors that are no plain numbers.
         """
         if not isinstance(contents, dict) or "format" not in contents:
             raise FedscapeError(f"{path} is not a Fedscape checkpoint: it does not say format '{FORMAT}'")
@@ -145,6 +151,9 @@ class Checkpoint:
         for group, key in (("parameters", str), ("buffers", str), ("clients", int)):
             if not all(isinstance(k, key) and isinstance(v, Tensor) for k, v in contents[group].items()):
                 raise FedscapeError(f"{path} is not a whole checkpoint: '{group}' holds something that is no tensor")
+            for k, tensor in contents[group].items():
+                name = f"the local model of client {k}" if group == "clients" else f"'{printable(k)}'"
+                require_plain(tensor, f"{path}: {name}", weights=group != "buffers")
         return cls(**{name: contents[name] for name in _TYPES}, path=Path(path))
 
     @classmethod
@@ -168,7 +177,7 @@ class Checkpoint:
             name: the model, named by the user; needed where the file names ``package.module:callable``.
 
         Raises:
-            FedscapeError: the model is unknown, or has other parameters.
+            FedscapeError: the model is unknown, or has other parameters, or buffers of another kind of numbers.
         """
         own = str(self.model.get("name"))
         try:
@@ -193,6 +202,7 @@ class Checkpoint:
             )
         with torch.no_grad():
             for key, tensor in state.items():
+                require_kind(tensor, wanted[key], f"{self._where}: '{key}'")
                 wanted[key].copy_(tensor)
         return module
 

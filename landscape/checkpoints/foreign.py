@@ -14,7 +14,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from landscape.checkpoints.checkpoint import UNKNOWN, Checkpoint
+from landscape.checkpoints.checkpoint import UNKNOWN, Checkpoint, printable
+from landscape.checkpoints.plain import require_kind, require_plain
 from landscape.data.loaders import data_named
 from landscape.data.normalisation import Normalisation, normalised, recorded
 from landscape.datasets import Dataset, load_dataset
@@ -112,6 +113,8 @@ def _opened(
             raise FedscapeError(f"{path} is a Fedscape checkpoint, whose parameters have their place: leave out --key")
         return Checkpoint.of_contents(contents, path), None
     state = _state_dict(contents, path) if key is None else _state_dict_at(contents, path, key)
+    for name, tensor in state.items():
+        require_plain(tensor, f"{path}: '{printable(name)}'")
     if model is None or data is None:
         wanted = [f"{option} NAME" for option, value in (("--model", model), ("--data", data)) if value is None]
         numbers = sum(tensor.numel() for tensor in state.values())
@@ -200,7 +203,7 @@ def _state_dict(contents: Any, path: Path) -> dict[str, Tensor]:
         if inner:
             raise FedscapeError(f"{path} holds several state dicts ({_listed(inner)}): say which with --key")
         what = f"a dictionary of {_listed(contents)}" if contents else "an empty dictionary"
-        what += "".join(f"; --key {_printable(name)} takes what is there" for name in _found(contents)[:1])
+        what += "".join(f"; --key {printable(name)} takes what is there" for name in _found(contents)[:1])
     else:
         what = f"a {type(contents).__name__}"
     raise FedscapeError(
@@ -226,7 +229,7 @@ def _state_dict_at(contents: Any, path: Path, key: str) -> dict[str, Tensor]:
         return state
     known = _found(contents)
     hint = f"there are {_listed(known)}" if known else "there is no state dict under any key: leave out --key"
-    raise FedscapeError(f"{path} holds no state dict under '{_printable(key)}': {hint}")
+    raise FedscapeError(f"{path} holds no state dict under '{printable(key)}': {hint}")
 
 
 def _found(contents: Any, deep: int = 3) -> list[str]:
@@ -291,17 +294,14 @@ def _fit(state: dict[str, Tensor], module: nn.Module, mismatch: str) -> tuple[di
 
 
 def _plain(found: Tensor, wanted: Tensor, where: str) -> Tensor:
-    """A dense copy of a tensor of the expected kind.
+    """A copy of a tensor of the expected kind.
 
     Raises:
-        FedscapeError: integers for weights, a sparse or quantised tensor, one without values.
+        FedscapeError: other numbers than the model's, such as integers or complex ones for weights.
     """
-    if found.layout != torch.strided or found.is_quantized or found.is_meta:
-        raise FedscapeError(f"{where} is sparse, quantised or without values: a state dict of plain tensors is needed")
-    if found.is_floating_point() != wanted.is_floating_point() or found.is_complex():
-        raise FedscapeError(
-            f"{where} is {_kind(found)}, the model's is {_kind(wanted)}: a state dict of plain numbers is needed"
-        )
+    if isinstance(wanted, nn.Parameter):
+        require_plain(found, where, weights=True)
+    require_kind(found, wanted, where)
     return found.detach().clone()
 
 
@@ -328,22 +328,14 @@ def _shortened(name: str, known: set[str]) -> str:
 
 def _listed(names: Iterable[object]) -> str:
     """Up to five printable names, and the number of the others."""
-    every = [_printable(str(name)) for name in names]
+    every = [printable(str(name)) for name in names]
     more = f", … and {len(every) - _SHOWN:,} more" if len(every) > _SHOWN else ""
     return ", ".join(every[:_SHOWN]) + more
-
-
-def _printable(text: str) -> str:
-    return "".join(c for c in text if c.isprintable())[:200]
 
 
 def _shape(tensor: Tensor) -> str:
     return f"({', '.join(map(str, tensor.shape))})"
 
 
-def _kind(tensor: Tensor) -> str:
-    return str(tensor.dtype).removeprefix("torch.")
-
-
 def _line(error: BaseException) -> str:
-    return _printable(str(error).partition("\n")[0])
+    return printable(str(error).partition("\n")[0])

@@ -84,6 +84,8 @@ class MicroBatches:
         cost: of one sample; where it is given, it decides on the number of CPU threads.
 
     Attributes:
+        only_logits: whether the loss is of the logits alone where the module's outputs hold more: a user's own loss
+            gets what the module gives.
         checked: the preconditions that :mod:`landscape.autograd.preconditions` has found true of these data.
 
     Example:
@@ -107,6 +109,7 @@ class MicroBatches:
         self.data, self.size, self.dtype, self.tf32, self.penalty = data, size, dtype, tf32, penalty
         self.cost = cost
         self.checked: set[Any] = set()
+        self.only_logits = False
 
     @property
     def division(self) -> tuple[int, int, int]:
@@ -164,13 +167,14 @@ class MicroBatches:
         return (outputs, targets) if self.tf32 else with_float64(loss, outputs, targets)
 
     def outputs(self, module: nn.Module, inputs: Any) -> Tensor:
-        """The first argument of the loss: the module's outputs, or the logits in them; of ``Batches``, the objective.
+        """The first argument of the loss: the module's outputs; of ``Batches``, the objective's value.
 
         Raises:
             FedscapeError: the objective is not a scalar.
         """
         if isinstance(self.data, Samples):
-            return logits(module(inputs))
+            outputs = module(inputs)
+            return logits(outputs) if self.only_logits else outputs
         value = self.data.objective(module, inputs)
         if not isinstance(value, Tensor) or value.numel() != 1:
             what = f"a tensor of shape {tuple(value.shape)}" if isinstance(value, Tensor) else type(value).__name__

@@ -3,6 +3,7 @@
 import builtins
 import json
 import pickle
+import re
 from collections import OrderedDict
 
 import pytest
@@ -106,8 +107,8 @@ class TestRefusals:
     def test_weights_that_are_no_plain_numbers_are_refused(self, path, tensor):
         torch.save({**network().state_dict(), "1.weight": tensor}, path)
         message = self.message(path, **DIGITS)
-        assert "1.weight is" in message
-        assert "a state dict of plain" in message
+        assert re.search(r"1\.weight'? is (of integer|of complex|sparse|without values)", message)
+        assert "a plain tensor" in message
 
     def test_an_unknown_model_or_data_set(self, path):
         torch.save(network().state_dict(), path)
