@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from analysis.hessian.__main__ import command_line
-from landscape import Checkpoint, FedscapeError, Landscape
+from landscape import Checkpoint, FedscapeError, Landscape, build_model
 from landscape.checkpoints.foreign import open_checkpoint
 from landscape.checkpoints.plain import require_plain
 from landscape.storage.files import save_torch
@@ -91,7 +91,8 @@ def test_most_kinds_can_be_in_a_file_at_all(tmp_path):
 @pytest.mark.parametrize(
     "tensor",
     [W, W.t(), W.double(), W.half(), W.bfloat16(), W[::2, ::3], W[:, :1].expand(64, 1),
-     torch.ones(0, 3), torch.tensor(1.0),     torch.ones(2, 3, 4, 5).contiguous(memory_format=torch.channels_last), torch.ones(3, 1).expand(3, 1)],
+     torch.ones(0, 3), torch.tensor(1.0),
+     torch.ones(2, 3, 4, 5).contiguous(memory_format=torch.channels_last), torch.ones(3, 1).expand(3, 1)],
 )  # fmt: skip
 def test_numbers_in_any_order_in_memory_are_plain(tensor):
     require_plain(tensor, "w", weights=True)
@@ -110,7 +111,6 @@ def test_clients_models_and_buffers_are_looked_at_too(tmp_path):
 
 def test_a_buffer_has_the_kind_of_numbers_of_the_models():
     model = {"name": "tests.trainers.user_code:normalised", "kwargs": {"input_shape": [1, 8, 8], "classes": 10}}
-    from landscape import build_model
 
     net = build_model(model["name"], seed=0, **model["kwargs"])
     buffers = dict(net.named_buffers())
@@ -130,5 +130,5 @@ def test_a_buffer_has_the_kind_of_numbers_of_the_models():
         ),
     ):
         spoilt = checkpoint(model=model, parameters=parameters, buffers={**buffers, name: other})
-        with pytest.raises(FedscapeError, match=f"'{name}' is of {words}"):
+        with pytest.raises(FedscapeError, match=f"'{name}' is {words}"):
             spoilt.build_model(model["name"])
