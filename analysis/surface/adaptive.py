@@ -20,8 +20,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import scipy  # scipy.interpolate is loaded where it is used, because it takes its time
-from threadpoolctl import ThreadpoolController
 
+from landscape.compute.devices import one_blas_thread
 from landscape.compute.randomness import numpy_generator
 
 Measure = Callable[[list[tuple[int, int]], float | None], None]
@@ -183,7 +183,6 @@ class _Filling:
         self._expected: float | None = None
         self._ratios: list[float] = []
         self._predicted, self._surprises, self._failed = 0, 0, 0
-        self._blas = ThreadpoolController().select(user_api="blas")
 
     def run(self, done: np.ndarray) -> Filled:
         """The whole grid; ``done``: which points were measured before, which are looked at for values not finite."""
@@ -286,11 +285,11 @@ class _Filling:
         near = None if len(places) <= _GLOBAL else 200
 
         def at(points: np.ndarray) -> np.ndarray:
-            with self._blas.limit(limits=1):
+            with one_blas_thread():
                 return fitted(points / scale)
 
         # With one thread: BLAS divides large systems by the number of its threads, which changes the last bits.
-        with self._blas.limit(limits=1):
+        with one_blas_thread():
             fitted = scipy.interpolate.RBFInterpolator(
                 places / scale, there, kernel=kernel, degree=degree, neighbors=near
             )

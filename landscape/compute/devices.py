@@ -6,8 +6,10 @@ import os
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 
 import torch
+from threadpoolctl import ThreadpoolController
 
 from landscape.errors import FedscapeError
 
@@ -118,6 +120,23 @@ def at_most_one_thread() -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(before)
+
+
+@contextmanager
+def one_blas_thread() -> Iterator[None]:
+    """Inside, NumPy's and SciPy's linear algebra takes one CPU thread, also where more were chosen.
+
+    For matrices of a few hundred rows between the steps of an iteration: there the threads of OpenBLAS gain nothing,
+    and where other work keeps a core busy each step waits for it (top 50 of ``digits_mlp`` on four busy cores: 3 s of
+    CPU time with one thread, 250 s with four).
+    """
+    with _blas().limit(limits=1, user_api="blas"):
+        yield
+
+
+@cache
+def _blas() -> ThreadpoolController:
+    return ThreadpoolController()  # looks through all libraries of the process, which takes 20 ms
 
 
 def free_memory(device: torch.device) -> int:

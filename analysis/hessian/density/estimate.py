@@ -15,6 +15,7 @@ from analysis.hessian.spectrum.lanczos import Lanczos
 from analysis.hessian.spectrum.moments import Estimate
 from analysis.hessian.spectrum.operators import Operator, Report
 from landscape import FedscapeError
+from landscape.compute.devices import one_blas_thread
 
 _BASIS_BYTES = 2_000_000_000
 _FIRST = 4
@@ -202,6 +203,7 @@ class Density:
         return Quadrature(self.nodes, self.weights, self.atoms, d)
 
 
+@one_blas_thread()
 def estimate_density(
     operator: Operator,
     krylov: Lanczos | None = None,

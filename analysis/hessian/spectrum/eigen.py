@@ -17,6 +17,7 @@ from analysis.hessian.spectrum.resume import StateFile
 from analysis.hessian.spectrum.stopping import Approximation, StoppingRule
 from analysis.hessian.spectrum.symmetry import confirmed, warn_if_asymmetric
 from analysis.hessian.spectrum.wanted import Wanted, Which
+from landscape.compute.devices import one_blas_thread
 
 _PARTS = ("process", "restarts", "history", "search")
 """What a file of unfinished eigenvalues holds: the states of the iteration, the stopping rule and the search."""
@@ -97,6 +98,7 @@ class Eigenpairs:
         return float(self.values[i - 1] / self.values[j - 1]) if max(i, j) <= len(self.values) else None
 
 
+@one_blas_thread()
 def extreme_eigenpairs(
     operator: Operator,
     k: int = 5,

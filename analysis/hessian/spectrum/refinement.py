@@ -11,6 +11,7 @@ from torch import Tensor
 
 from analysis.hessian.spectrum.eigen import Eigenpairs, Refinement
 from analysis.hessian.spectrum.operators import Operator, in_float64
+from landscape.compute.devices import one_blas_thread
 from landscape.compute.randomness import torch_generator
 
 _ROUNDINGS = 100
@@ -21,6 +22,7 @@ _PIECE = 2**16
 """Coordinates summed in float64 at a time: this takes little memory."""
 
 
+@one_blas_thread()
 def refined(operator: Operator, eigen: Eigenpairs, *, tolerance: float = 1e-3, seed: int = 0) -> Eigenpairs:
     """Eigenvalues with float64's values, residuals and bounds, of eigenvectors that float32 found.
 

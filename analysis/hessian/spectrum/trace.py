@@ -14,6 +14,7 @@ from analysis.hessian.spectrum.iteration import default_basis
 from analysis.hessian.spectrum.lanczos import Lanczos
 from analysis.hessian.spectrum.operators import Operator, Report
 from landscape import FedscapeError
+from landscape.compute.devices import one_blas_thread
 from landscape.compute.randomness import torch_generator
 
 _BLOCK = 5
@@ -69,6 +70,7 @@ class Trace:
         return confidence_interval(self.value, self.stderr, degrees + 1, level)
 
 
+@one_blas_thread()
 def estimate_trace(
     operator: Operator,
     krylov: Lanczos | None = None,
