@@ -1,0 +1,202 @@
+"""Minimizing Layerwise Activation Norm Improves Generalization in Federated Learning (Yashwanth et al., WACV 2024)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from figures.contents.spectra import Densities, Spectra
+from figures.graph.nodes import Measure, RunModel
+from figures.recipes.recipe import Choice, Order, Paper, ScaleName
+from trainers import MAN, Algorithm, FedASAM, FedAvg, FedDC, FedDyn, FedSAM, FedSpeed, Parts, Settings
+from trainers.runs.planned import PlannedRun
+
+MAN_PAPER = Paper(
+    "man",
+    "Yashwanth et al., WACV 2024",
+    stand_ins={
+        "smoke": "digits stand in for CIFAR-100 (with digits_mlp for lenet_fed) and for Tiny-ImageNet (with digits_cnn "
+        "for convnet_tiny); 20 clients, 4 of them a round on average, for 100 and 10; 1 local epoch for 5.",
+        "small": "CIFAR-10 with lenet_fed stands in for CIFAR-100 and for Tiny-ImageNet, whose columns differ in their "
+        "hyper-parameters only; 60 rounds of 1 local epoch for 500 of 5.",
+    },
+)
+
+SEEDS = (23217, 43217, 83217)
+"""The initialisations of the authors' code; the paper says that there are three."""
+SPLITS = {"delta=0.3": "dirichlet:0.3", "delta=0.6": "dirichlet:0.6", "iid": "iid"}
+"""Partitions by name; δ is FedDyn's parameter for each class."""
+TITLES = {"delta=0.3": "δ = 0.3", "delta=0.6": "δ = 0.6", "iid": "iid"}
+"""How panels are called."""
+
+_CLIP_HOLE = (
+    "FedDyn's and FedSpeed's α w lies in the weight decay, outside of the clipping; here the whole direction is clipped"
+)
+_CROP_HOLE = "the crop is applied to an image with probability 1/2; here every image is cropped"
+_SAMPLING_HOLE = (
+    "the seed of each round's clients is the round's number, so that it does not change with the run's seed"
+)
+HOLES = (_CLIP_HOLE, _CROP_HOLE, _SAMPLING_HOLE)
+"""What of the authors' code no run here has."""
+SAMPLING_SLIP = (
+    "10 % of the clients are said to be selected each round; the code takes each with probability 0.1, as here"
+)
+HALF = Choice(
+    False,
+    "eq. 15 has ζ; the authors' code multiplies by ζ/2, and its scripts give ζ of 0.2 on Tiny-ImageNet, of which the "
+    "half is the paper's",
+)
+"""Choice ``zeta-half``."""
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What is trained, and MAN's hyper-parameters there.
+
+    Attributes:
+        settings: at each scale; partition and seed are set by the experiment.
+        zeta: ζ of MAN.
+        target: the accuracy to reach, a share.
+    """
+
+    settings: Mapping[ScaleName, Settings]
+    zeta: float
+    target: Mapping[ScaleName, float]
+
+
+_PAPER = Settings(
+    data="cifar100", model="lenet_fed", clients=100, per_round=10, sampling="bernoulli", rounds=500, local_epochs=5,
+    batch_size=50, lr=0.1, lr_decay=0.998, weight_decay=1e-3, clip=10.0, augment="flip-crop",
+    evaluated_model="all-clients-mean", save_every=0,
+)  # fmt: skip
+_SMALL = replace(_PAPER, data="cifar10", rounds=60, local_epochs=1, eval_every=5)
+_SMOKE = replace(
+    _PAPER, data="digits", model="digits_mlp", clients=20, per_round=4, rounds=40, local_epochs=1, batch_size=16,
+    augment="none", eval_every=2,
+)  # fmt: skip
+CIFAR_100 = Setting(
+    {"smoke": _SMOKE, "small": _SMALL, "paper": _PAPER}, 0.15, {"smoke": 0.5, "small": 0.5, "paper": 0.5}
+)
+TINY = Setting(
+    {
+        "smoke": replace(_SMOKE, model="digits_cnn"),
+        "small": _SMALL,
+        "paper": replace(_PAPER, data="tiny_imagenet", model="convnet_tiny"),
+    },
+    0.1,
+    {"smoke": 0.28, "small": 0.28, "paper": 0.28},
+)
+SETTINGS = {"CIFAR-100": CIFAR_100, "Tiny-ImageNet": TINY}
+"""By the paper's data set."""
+
+
+_SPEED = FedSpeed(rho=0.01, lam=100.0, variant="official")
+
+
+def algorithms(data: str, split: str) -> dict[str, tuple[Algorithm, bool]]:
+    """The algorithms, and whether MAN is added, in the order of Table 1.
+
+    Args:
+        data: a key of :data:`SETTINGS`.
+        split: a key of :data:`SPLITS`.
+    """
+    iid = split == "iid"
+    tiny_iid = iid and data == "Tiny-ImageNet"
+    # Radii without MAN and with it: the exceptions are those of the authors' code.
+    sam = (0.03, 0.01) if tiny_iid else (0.05, 0.05)
+    asam = (0.1 if tiny_iid else 0.5, 0.1 if iid else 0.5)
+    pairs: dict[str, tuple[Algorithm, Algorithm]] = {
+        "FedAvg": (FedAvg(), FedAvg()),
+        "FedSAM": (FedSAM(sam[0]), FedSAM(sam[1])),
+        "FedASAM": (FedASAM(asam[0], eta=0.2), FedASAM(asam[1], eta=0.2)),
+        "FedDyn": (FedDyn(alpha=0.01), FedDyn(alpha=0.01)),
+        "FedDC": (FedDC(alpha=0.01), FedDC(alpha=0.01)),
+        "FedSpeed": (_SPEED, _SPEED),
+    }
+    found: dict[str, tuple[Algorithm, bool]] = {}
+    for name, (plain, with_man) in pairs.items():
+        found |= {name: (plain, False), f"{name}+MAN": (with_man, True)}
+    return found
+
+
+def run(order: Order, name: str, split: str, data: str = "CIFAR-100", seed: int = SEEDS[0]) -> PlannedRun:
+    """The run of an algorithm, named as in Table 1, on a split of a data set."""
+    algorithm, man = algorithms(data, split)[name]
+    setting = SETTINGS[data]
+    settings = replace(setting.settings[order.scale], partition=SPLITS[split], seed=seed)
+    half = bool(order.choice("zeta-half"))
+    return PlannedRun(
+        algorithm, order.asked.settings(settings), Parts(man=MAN(setting.zeta, half=half) if man else None)
+    )
+
+
+def one_seed(order: Order) -> int:
+    """The seed of what is shown for one: the first."""
+    return order.seeds(SEEDS, SEEDS[:1])[0]
+
+
+SAMPLES = Choice(
+    0,
+    "the paper does not say how many training images its Hessians are of; 0: all",
+    {"small": 500},
+)
+"""Choice ``samples``."""
+DELTA = Choice("delta=0.3", "the paper does not say which δ; 0.3 is the first of its tables' blocks")
+"""Choice ``split``."""
+_SPECTRA = ("FedAvg", "FedAvg+MAN", "FedSAM", "FedSAM+MAN")
+_TOOL = (
+    "the Hessian is that of the mean training loss without MAN's term, weight decay and augmentation, at the mean of "
+    "all clients' models, which is the one evaluated; the paper says none of this"
+)
+
+
+def hessian(order: Order, name: str, split: str, **options: object) -> Measure:
+    """A measurement of the Hessian of a CIFAR-100 run's last model."""
+    samples = order.choice("samples") or None
+    model = RunModel(run(order, name, split, seed=one_seed(order)))
+    return Measure("hessian", (model,), {**({"samples": samples} if samples else {}), **options})
+
+
+@MAN_PAPER.recipe(
+    "F4a",
+    "top 200 eigenvalues of the Hessian on CIFAR-100 of FedAvg, FedAvg+MAN, FedSAM and FedSAM+MAN",
+    choices={"split": DELTA, "samples": SAMPLES, "top": Choice(200, _TOOL), "zeta-half": HALF},
+    slips=(
+        "Section 5.1 compares FedAvg+MAN's trace and smaller eigenvalues with FedAvg+MAN's own: the second name should "
+        "be FedSAM",
+        SAMPLING_SLIP,
+    ),
+    holes=HOLES,
+)
+def f4a(order: Order) -> Spectra:
+    """Figure 4a."""
+    split, top = order.choice("split"), order.choice("top")
+    options = {"top": top, "trace": False, "max_basis": max(500, 2 * top)}  # 2 GB of lenet_fed: without restarts
+    return Spectra({TITLES[split]: {name: hessian(order, name, split, **options) for name in _SPECTRA}})
+
+
+@MAN_PAPER.recipe(
+    "F4b",
+    "eigenvalue density of the Hessian on CIFAR-100 of FedAvg, FedAvg+MAN, FedSAM and FedSAM+MAN",
+    choices={
+        "split": DELTA,
+        "samples": SAMPLES,
+        "probes": Choice(16, "the paper cites PyHessian, and does not say how many probes", {"small": 4}),
+        "steps": Choice(100, "the paper does not say how many Lanczos steps; 100 are PyHessian's", {"small": 60}),
+        "zeta-half": HALF,
+    },
+    slips=(SAMPLING_SLIP,),
+    holes=HOLES,
+)
+def f4b(order: Order) -> Densities:
+    """Figure 4b."""
+    split = order.choice("split")
+    options = {"density": True, "density_probes": order.choice("probes"), "density_steps": order.choice("steps")}
+    return Densities(
+        {
+            f"{base}, {TITLES[split]}": {
+                name: hessian(order, name, split, top=5, trace=False, **options) for name in (base, f"{base}+MAN")
+            }
+            for base in ("FedAvg", "FedSAM")
+        }
+    )
