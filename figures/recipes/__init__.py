@@ -1,10 +1,12 @@
 """Every figure and table of the papers: a module for each paper, a declaration for each item."""
 
+from figures.recipes import fedsam_figures, fedsam_tables  # noqa: F401 - they declare the items
+from figures.recipes.fedsam import FEDSAM
 from figures.recipes.flat_minima import FLAT_MINIMA
 from figures.recipes.man import MAN_PAPER
 from figures.recipes.recipe import Asked, Choice, Order, Paper, Recipe, chosen
 
-PAPERS = (FLAT_MINIMA, MAN_PAPER)
+PAPERS = (FLAT_MINIMA, FEDSAM, MAN_PAPER)
 """The papers, in the order in which they are listed."""
 
 __all__ = ["PAPERS", "Asked", "Choice", "Order", "Paper", "Recipe", "chosen"]
