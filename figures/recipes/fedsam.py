@@ -17,8 +17,8 @@ FEDSAM = Paper(
         "--choose rho=..., in ρ) and CIFAR-100 (with digits_cnn); 20 clients, 4 of them a round on average, for 100 "
         "and 20; 1 local epoch for 10, and 1, 2, 3 and 5 in the sweeps; ρ 0.05 for 0.5.",
         "small": "CIFAR-10 with lenet_fed stands in for all three data sets, of which EMNIST differs in the batch size "
-        "only, and CIFAR-100 in nothing unless ρ is chosen; 40 rounds of 1 local epoch for 200 and 1000 of 10; ρ 0.05 for "
-        "0.5.",
+        "only, and CIFAR-100 in nothing unless ρ is chosen; 40 rounds of 1 local epoch for 200 and 1000 of 10; ρ 0.05 "
+        "for 0.5.",
     },
 )
 
