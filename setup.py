@@ -43,6 +43,7 @@ setup(
             "safetensors>=0.4",
             "plotly>=6",
             "setuptools>=77",
+            "transformers>=4.48",
         ],
         "data": ["torchvision>=0.21", "datasets>=2.14", "pillow>=10"],
         "safetensors": ["safetensors>=0.4"],

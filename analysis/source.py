@@ -46,10 +46,23 @@ class Place:
     """the network: of a state dict from elsewhere, or where the checkpoint names it as package.module:callable"""
     data: Annotated[str | None, option("NAME", "the checkpoint's")] = None
     """the data set: of a state dict from elsewhere, or where the checkpoint names it as package.module:callable"""
+    normalise: Annotated[str | None, option("RULE", "as in training; of a state dict, the data set's own")] = None
+    """what inputs are normalised by: MEAN,.../STD,... by channel (of pixels from 0 to 1, or in the units of floats),
+    cifar10, cifar100, mnist, fashion_mnist, tiny_imagenet, imagenet, none, or data (the training inputs' statistics)"""
+    key: Annotated[str | None, option("NAME", "state_dict, model_state_dict, model or net")] = None
+    """where a file from elsewhere holds the state dict, with dots where it is nested (ema.model)"""
+    loader: Annotated[str | None, option("MODULE:CALLABLE", "none")] = None
+    """a pipeline of yours in place of --data: called with split= (and data_dir= if it takes it), it gives a DataLoader
+    or other batches (inputs, targets), which are taken as they are"""
     batch_size: Annotated[int | None, option("N", "by one's memory on the CPU, 1024 on CUDA")] = None
     """samples per micro-batch: speed and memory, not results"""
     stream: Annotated[bool | None, _AUTO_YES_NO] = None
     """samples stay in the host's memory, micro-batches go to the GPU in turn; auto: above half of its free memory"""
+
+    @property
+    def naming(self) -> dict[str, Any]:
+        """The arguments of :func:`landscape.checkpoints.foreign.open_checkpoint`: what a file may leave unsaid."""
+        return {name: getattr(self, name) for name in ("model", "data", "data_dir", "normalise", "key", "loader")}
 
 
 @dataclass(frozen=True)

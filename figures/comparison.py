@@ -212,7 +212,7 @@ def compare(
     if not 2 <= len(checkpoints) <= _MOST:
         raise FedscapeError(f"{len(checkpoints)} checkpoints are given: compare 2 to {_MOST}")
     source = source or Source()
-    loaded = [open_checkpoint(path, source.model, source.data, source.data_dir) for path in checkpoints]
+    loaded = [open_checkpoint(path, **source.naming) for path in checkpoints]
     data = sorted({str(checkpoint.data.get("name")) for checkpoint in loaded})
     if len(data) > 1:
         raise FedscapeError(f"the checkpoints are of different data ({', '.join(data)}): compare those of one data set")

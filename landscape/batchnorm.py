@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -77,8 +78,10 @@ class BatchStatistics:
                     count.copy_(old)
 
     @torch.no_grad()
-    def estimate(self, batches: Iterable[Tensor]) -> Tensor:
+    def estimate(self, batches: Iterable[Any], run: Callable[[nn.Module, Any], object] | None = None) -> Tensor:
         """Set the statistics to those of these inputs and return them, [b]; the module is left in evaluation mode.
+
+        ``run(module, batch)`` makes the forward pass where a batch is more than the module's input.
 
         A layer's statistics are the mean over the batches, as in ``torch.optim.swa_utils.update_bn``.
         """
@@ -89,7 +92,7 @@ class BatchStatistics:
         self._module.train()
         try:
             for inputs in batches:
-                self._module(inputs)
+                self._module(inputs) if run is None else run(self._module, inputs)
         finally:
             self._module.eval()
             for layer, momentum in zip(self._layers, momenta, strict=True):

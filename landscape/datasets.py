@@ -9,6 +9,7 @@ from pathlib import Path
 
 from landscape.data.dataset import DATASETS, Dataset, Loader, make_dataset
 from landscape.data.formats import corrupted, user_files  # the folder registers every data set
+from landscape.data.loaders import LOADER, loaded
 from landscape.errors import FedscapeError
 
 __all__ = ["DATASETS", "Dataset", "Loader", "load_dataset", "make_dataset", "recorded_name"]
@@ -20,7 +21,8 @@ def load_dataset(name: str, data_dir: str | Path | None = None, *, imports: bool
     Args:
         name: a registered name (``-`` may be written for ``_``); ``cifar10_c/CORRUPTION/SEVERITY``; the path of a
             ``.npz`` file; ``folder:PATH[@SIDE]`` or the path of a folder of images; or ``package.module:callable``,
-            which is called with the data directory (a ``Path`` or ``None``) and returns a :class:`Dataset`.
+            which is called with the data directory (a ``Path`` or ``None``) and returns a :class:`Dataset`; or
+            ``loader:package.module:callable``, a pipeline that gives batches (:func:`landscape.data.loaders.loaded`).
         data_dir: the folder that holds the data set's own folder (torchvision's ``root``).
         imports: whether a ``package.module:callable`` may be imported.
 
@@ -34,6 +36,8 @@ def load_dataset(name: str, data_dir: str | Path | None = None, *, imports: bool
         ((1, 8, 8), 10, 1442, 355)
     """
     folder = Path(data_dir) if data_dir is not None else None
+    if name.startswith(LOADER):
+        return loaded(name, folder, imports=imports)
     if name.endswith(".npz"):
         return user_files.archive(Path(name))
     if name.startswith(user_files.FOLDER) or _is_folder(name):

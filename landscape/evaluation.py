@@ -18,6 +18,7 @@ from landscape.autograd.flat import FlatModule
 from landscape.autograd.folding import fold_batchnorm
 from landscape.autograd.preconditions import require_mean
 from landscape.compute.devices import free_memory, reproducible_arithmetic
+from landscape.data.anything import logits
 from landscape.data.batches import Batches
 from landscape.data.micro_batches import MicroBatches
 from landscape.data.samples import Samples
@@ -143,7 +144,7 @@ class Evaluator:
                 if by_pixel:
                     sums[3:] += confusion(outputs, y).flatten()
                 elif targets is not None:
-                    sums[3] += (outputs.argmax(dim=1) == y).sum()
+                    sums[3] += (logits(outputs).argmax(dim=1) == y).sum()
             return sums
 
         self._flat.load(w)
@@ -269,7 +270,7 @@ class Evaluator:
         """The number of outputs per pixel, also on ranks without samples."""
         assert isinstance(self._batches.data, Samples)
         x, _ = self._batches.data.batch(slice(0, 1), self._flat.dtype)
-        return self._module(x).shape[1]
+        return self._batches.outputs(self._module, x).shape[1]
 
 
 @dataclass(frozen=True)

@@ -34,8 +34,14 @@ class Landscape(Problem):
 
     Args:
         model: any module; its trainable parameters are the coordinates.
-        data: ``Samples`` or a pair of tensors (inputs, targets); for anything else see :meth:`of`.
-        loss: (outputs, targets) -> scalar mean over the batch; that of the task unless given.
+        data: ``Samples``; a pair of tensors (inputs, targets); a ``DataLoader``, a ``torch.utils.data.Dataset`` or a
+            list of batches, read once into memory: pairs (inputs, targets), or dictionaries of the model's arguments as
+            Hugging Face has them, with ``labels``.  Integer inputs (tokens) stay integers.  What cannot be joined
+            into one tensor is measured batch by batch as by :meth:`of`, which serves everything else, too
+            (:func:`landscape.data.anything.as_data`).
+        loss: (outputs, targets) -> scalar mean over the batch; unless given that of the task, or of dictionaries the
+            model's own.  PyTorch's losses take the ``logits`` of outputs that hold them, as a ``ModelOutput`` does;
+            a loss of your own gets what the model gives.
         device: ``auto``, ``cpu``, ``cuda`` or ``cuda:N``.
         dtype: ``float32``, ``float64`` or ``tf32`` (float32 numbers, but faster products and convolutions with
             relative errors of about 1e-3; on CUDA only); the model's own unless given.  In float32 the loss alone is
@@ -55,7 +61,8 @@ class Landscape(Problem):
         weights: the parameters that the model had at construction, [d].
 
     Raises:
-        FedscapeError: no trainable parameters, no samples, an unknown device, dtype or task, ``tf32`` on the CPU;
+        FedscapeError: no trainable parameters, no samples, data of an unknown kind, floating-point targets without a
+            loss, an unknown device, dtype or task, ``tf32`` on the CPU;
             later, a penalty of a model without activations, or a loss that is not a mean over samples
             (:mod:`landscape.autograd.preconditions`: sums and class weights in every quantity, batch statistics and
             random numbers in the derivatives).
@@ -128,6 +135,9 @@ class Landscape(Problem):
         data_dir: str | Path | None = None,
         model: str | None = None,
         data: str | None = None,
+        normalise: str | None = None,
+        key: str | None = None,
+        loader: str | None = None,
         batch_size: int | None = None,
         penalty: MAN | None = None,
         stream: bool | None = None,
@@ -146,12 +156,20 @@ class Landscape(Problem):
             model, data: the model and data set of a state dict; or a model or data set as
                 ``package.module:callable``, needed where the checkpoint names one, because a file may not decide
                 which code runs.
+            normalise: what the inputs are normalised by, if not by what the checkpoint records, or for a state dict by
+                the statistics of the data set: ``cifar10`` and others, ``MEAN,.../STD,...``, ``none`` or ``data``
+                (:func:`landscape.data.normalisation.normalised`).
+            key: the name under which a file holds the state dict, if not one of the usual ones.
+            loader: a pipeline of yours in place of ``data``, as ``package.module:callable``; it is called with
+                ``split=`` and gives batches (inputs, targets) (:func:`landscape.data.loaders.loaded`).
 
         Raises:
             FedscapeError: the file cannot be loaded or does not fit its model, the data are missing, an
                 unknown split or client, a client without a local model in the file, more samples than there are.
         """
-        found = open_for_measurement(path, split, clients, samples, data_dir=data_dir, model=model, data=data)
+        named: dict[str, Any] = {"data_dir": data_dir, "model": model, "data": data}
+        named |= {"normalise": normalise, "key": key, "loader": loader}
+        found = open_for_measurement(path, split, clients, samples, **named)
         options: dict[str, Any] = {"batch_size": batch_size, "penalty": penalty, "stream": stream}
         around = cls(found.model, found.data, device=device, dtype=dtype, task=found.task, **options)
         around._title = found.title
@@ -266,9 +284,12 @@ class Landscape(Problem):
         Each layer's mean over micro-batches of nearly equal size, in training mode; it depends on ``batch_size``.
         Dropout, if any, draws the same numbers each time.
         """
-        inputs = self.data.even_inputs(self.batch_size, self.dtype)
+        data = self._batches.data
         with self.at(w), global_seed(0, "batch statistics"):
-            return self.batch_statistics.estimate(inputs)
+            if isinstance(data, Batches):
+                batches = (batch for _, batch, _, _ in self._batches.of_all_ranks())
+                return self.batch_statistics.estimate(batches, data.objective)
+            return self.batch_statistics.estimate(data.even_inputs(self.batch_size, self.dtype))
 
     def to(self, dtype: str | torch.dtype) -> Landscape:
         """The same function at the same point, in another floating-point type."""
@@ -276,15 +297,16 @@ class Landscape(Problem):
         other.weights, other._title = self.weights.to(other.dtype), self._title
         return other
 
-    def over(self, data: Samples) -> Landscape:
-        """The same loss at the same point, over other samples."""
+    def over(self, data: Samples | Batches) -> Landscape:
+        """The same loss at the same point, over other samples, or other batches of the same objective."""
         other = self._rebuilt(self._flat.module, data, self.precision)
         other.weights = self.weights.to(other.dtype)
         return other
 
     def subset(self, indices: Tensor) -> Landscape:
-        """The same loss at the same point, over the samples at these positions."""
-        other = self.over(self.data.subset(indices))
+        """The same loss at the same point, over the samples (of :meth:`of`, the batches) at these positions."""
+        data = self._batches.data
+        other = self.over(data.subset(indices.tolist()) if isinstance(data, Batches) else data.subset(indices))
         other._title = self._title
         return other
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -13,11 +14,13 @@ from landscape.activations import MAN
 from landscape.autograd.flat import FlatModule
 from landscape.batchnorm import BatchStatistics
 from landscape.compute.devices import TF32, reproducible_arithmetic
+from landscape.data.anything import as_data
 from landscape.data.batches import Batches, objective_value
 from landscape.data.micro_batches import MicroBatches
 from landscape.data.samples import Samples
 from landscape.errors import FedscapeError
 from landscape.placement import Placement, check_batch_size
+from landscape.sample_losses import is_known
 from landscape.space import ParameterSpace
 from landscape.storage.digests import tensor_digest
 from landscape.tasks import Loss, Task, loss_of
@@ -37,7 +40,7 @@ class Problem:
     def __init__(
         self,
         model: nn.Module,
-        data: Samples | tuple[Tensor, Tensor] | Batches,
+        data: Any,
         loss: Loss | None = None,
         *,
         device: str | torch.device = "auto",
@@ -51,10 +54,17 @@ class Problem:
         self._flat = FlatModule(model, self._place.device, self._place.dtype)
         self._flat.module.eval()
         self.task = task
+        data = as_data(data, model, loss)
+        _require_loss(data, loss, task)
         self.loss: Loss = objective_value if isinstance(data, Batches) else loss or loss_of(task)
-        self._batches = self._place.micro_batches(data, task, penalty, self._flat.module)
+        self._batches = self._placed(self._place, data, penalty)
         self._title: str | None = None
         self.weights = self._flat.buffer.clone()
+
+    def _placed(self, place: Placement, data: Samples | Batches, penalty: MAN | None) -> MicroBatches:
+        batches = place.micro_batches(data, self.task, penalty, self._flat.module)
+        batches.only_logits = is_known(self.loss)
+        return batches
 
     def __repr__(self) -> str:
         name = type(self).__name__
@@ -180,7 +190,13 @@ class Problem:
     @data.setter
     def data(self, data: Samples) -> None:
         place = replace(self._place, batch_size=self.batch_size)
-        self._batches = place.micro_batches(data, self.task, self.penalty, self._flat.module)
+        self._batches = self._placed(place, data, self.penalty)
+
+    @property
+    def has_classes(self) -> bool:
+        """Whether the targets are classes, so that there is an accuracy."""
+        data = self._batches.data
+        return isinstance(data, Samples) and not data.targets.is_floating_point()
 
     @property
     def micro_batches(self) -> MicroBatches:
@@ -207,3 +223,19 @@ class Problem:
     def batch_size(self, size: int) -> None:
         check_batch_size(size)
         self._batches.size = size
+
+
+def _require_loss(data: Samples | Batches, loss: Loss | None, task: Task) -> None:
+    """Refuse to take targets that are neither classes nor their probabilities for such: cross-entropy is the default.
+
+    Raises:
+        FedscapeError: floating-point targets of another kind without a loss.
+    """
+    if loss is not None or isinstance(data, Batches) or not data.targets.is_floating_point():
+        return
+    y = data.targets
+    if y.dim() < 2 or y.min() < 0 or not torch.allclose(y.sum(1), torch.ones_like(y.sum(1)), atol=1e-3):
+        raise FedscapeError(
+            f"the targets are floating-point numbers and no probabilities of classes, so {loss_of(task).__name__} "
+            "makes no sense: give a loss such as torch.nn.functional.mse_loss"
+        )

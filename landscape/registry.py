@@ -83,8 +83,9 @@ class Registry(Generic[T]):
         module_name, _, attribute = name.partition(":")
         try:
             thing = getattr(importlib.import_module(module_name), attribute)
-        except (ImportError, AttributeError, ValueError, TypeError) as error:
-            raise FedscapeError(f"cannot import the {self.kind} '{name}': {error}") from error
+        except Exception as error:  # the user's module may raise anything
+            what = "" if isinstance(error, ImportError) else f"{type(error).__name__}: "
+            raise FedscapeError(f"cannot import the {self.kind} '{name}': {what}{error}") from error
         if not callable(thing):
             raise FedscapeError(f"the {self.kind} '{name}' is not callable")
         return thing

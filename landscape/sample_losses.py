@@ -54,13 +54,14 @@ def with_float64(loss: Loss, outputs: Tensor, targets: Any) -> tuple[Tensor, Any
         >>> cross_entropy(outputs, targets).item(), round(precise.item(), 12)
         (0.0, 1.523e-08)
     """
-    if not isinstance(outputs, Tensor) or outputs.dtype != torch.float32 or not _is_known(loss):
+    if not isinstance(outputs, Tensor) or outputs.dtype != torch.float32 or not is_known(loss):
         return outputs, targets
     real = isinstance(targets, Tensor) and targets.is_floating_point()
     return outputs.double(), targets.double() if real else targets
 
 
-def _is_known(loss: Loss) -> bool:
+def is_known(loss: Loss) -> bool:
+    """Whether a loss is PyTorch's own or the task's, of one tensor of outputs, without tensors of its own."""
     if isinstance(loss, nn.Module):
         return type(loss) in _MODULES and not list(loss.buffers()) and not list(loss.parameters())
     function: Callable[..., Tensor] = loss

@@ -50,6 +50,10 @@ class Settings:
     (folder:PATH), or package.module:callable"""
     data_dir: str = ""
     """folder that holds the data set's own folder (cifar-10-batches-py, ...); digits and .npz need none"""
+    normalise: Annotated[str, tyro.conf.arg(metavar="RULE")] = "auto"
+    """what inputs are normalised by; auto: uint8 images by their data set's statistics or their own, floats as they
+    are; MEAN,.../STD,... by channel (of pixels from 0 to 1, or in the units of floats), cifar10, cifar100, mnist,
+    fashion_mnist, tiny_imagenet, imagenet, none (pixels from 0 to 1), or data (the training inputs' statistics)"""
     model: str = "digits_mlp"
     """network: digits_mlp, lenet_fed, resnet18_gn, ... (the README has the table), or package.module:callable"""
     partition: str = "dirichlet:0.1"

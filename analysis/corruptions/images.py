@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Protocol
@@ -95,7 +95,10 @@ class GeneratedImages:
         scale = 255 / self.white
         levels = (self.clean.inputs.cpu().numpy() * scale).round().clip(0, 255).astype(np.uint8)
         images = corrupt(levels.transpose(0, 2, 3, 1), name, severity, self.seed).transpose(0, 3, 1, 2)
-        mean, std = (None if t is None else t * scale for t in (self.clean.mean, self.clean.std))
+        if self.clean.mean is None or self.clean.std is None:  # back to the units of the inputs, which stay as they are
+            mean, std = torch.zeros(1, 1, 1, dtype=torch.float64), torch.full((1, 1, 1), scale, dtype=torch.float64)
+        else:
+            mean, std = self.clean.mean * scale, self.clean.std * scale
         return Samples(torch.from_numpy(np.ascontiguousarray(images)), self.clean.targets, mean, std)
 
 
@@ -169,4 +172,5 @@ class PublishedImages:
                 f"{self.folder}: the labels of {name} at severity {severity} are not those of the "
                 f"{len(self.dataset.test):,} test images of {self.dataset.name}"
             )
+        images = replace(images, mean=self.dataset.test.mean, std=self.dataset.test.std)  # the model's normalisation
         return images if self.count is None else random_subset(images, self.count)

@@ -18,6 +18,8 @@ from landscape import Checkpoint, Dataset, FedscapeError, Landscape, Samples
 from landscape.checkpoints.foreign import opened
 from landscape.checkpoints.names import distinct_labels
 from landscape.data.corruptions import CORRUPTIONS, SEVERITIES
+from landscape.data.loaders import data_named
+from landscape.data.normalisation import Normalisation
 from landscape.data.samples import random_subset
 from landscape.storage.files import append_line
 from landscape.terminal.progress import Progress
@@ -132,15 +134,21 @@ def _loaded(
     Raises:
         FedscapeError: they are of different data, or of data without classes, or something cannot be loaded.
     """
-    pairs = [opened(path, place.model, place.data, place.data_dir) for path in checkpoints]
+    pairs = [opened(path, **place.naming) for path in checkpoints]
     loaded = [checkpoint for checkpoint, _ in pairs]
-    of = sorted({place.data or str(checkpoint.data.get("name")) for checkpoint in loaded})
+    named = data_named(place.data, place.loader)
+    of = sorted({named or str(checkpoint.data.get("name")) for checkpoint in loaded})
     if len(of) > 1:
         raise FedscapeError(f"the checkpoints are of different data ({', '.join(of)}): give those of one data set")
     stored = loaded[0].data.get("kwargs", {}).get("data_dir")
     folder = place.data_dir if place.data_dir is not None or stored is None else str(stored)
     dataset = next((dataset for _, dataset in pairs if dataset is not None), None)
-    dataset = dataset or loaded[0].load_dataset(data_dir=folder, name=place.data)
+    dataset = dataset or loaded[0].load_dataset(data_dir=folder, name=named, normalise=place.normalise)
+    if any(Normalisation.of(one.normalised(dataset, place.normalise)) != Normalisation.of(dataset) for one in loaded):
+        raise FedscapeError(
+            "the checkpoints were trained on inputs normalised in different ways: measure them one by one, or give one "
+            "--normalise for all"
+        )
     if dataset.task != "classification":
         raise FedscapeError(
             f"accuracy under corruption is of images of one class each, and {dataset.name} is of {dataset.task}"

@@ -121,7 +121,7 @@ def _without_clients(command: Command, paths: Sequence[Path]) -> dict[Path, str]
     if not (command.rounds and command.extras.local):
         return {}
     source = command.source
-    opened = ((path, open_checkpoint(path, source.model, source.data, source.data_dir)) for path in paths)
+    opened = ((path, open_checkpoint(path, **source.naming)) for path in paths)
     left_out = {path: why for path, found in opened if (why := local_clients(found, source.clients)[1])}
     if len(left_out) == len(paths):
         raise FedscapeError(

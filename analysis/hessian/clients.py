@@ -18,10 +18,14 @@ from analysis.hessian.spectrum.refinement import refined, spent
 from landscape import Checkpoint, FedscapeError, Landscape
 from landscape.activations import MAN
 from landscape.checkpoints.foreign import open_checkpoint
+from landscape.data.loaders import data_named
 from landscape.data.samples import random_subset
 
 Told = Callable[[int, int], None]
 """Called to report progress, with the number of clients (or rounds) done and of all."""
+
+_NAMING = ("model", "data", "data_dir", "normalise", "key", "loader")
+"""Options of :func:`client_eigenvalues` that say what a checkpoint leaves unsaid."""
 
 
 def client_eigenvalues(
@@ -37,6 +41,9 @@ def client_eigenvalues(
     data_dir: str | Path | None = None,
     model: str | None = None,
     data: str | None = None,
+    normalise: str | None = None,
+    key: str | None = None,
+    loader: str | None = None,
     batch_size: int | None = None,
     penalty: MAN | None = None,
     stream: bool | None = None,
@@ -58,7 +65,7 @@ def client_eigenvalues(
         local: measure each client's local model.
         split: clients hold training data: ``train``.
         samples: at most so many of each client's samples, a random subset.
-        device, dtype, data_dir, model, data, batch_size, penalty, stream: as in
+        device, dtype, data_dir, model, data, normalise, key, loader, batch_size, penalty, stream: as in
             :meth:`landscape.Landscape.from_checkpoint`.
         tolerance, seed: as in :func:`analysis.hessian.spectrum.eigen.largest_eigenpairs`.
         refine: end eigenvalues in float32 with one product each in float64
@@ -71,20 +78,18 @@ def client_eigenvalues(
     """
     if split != "train":
         raise FedscapeError("clients hold training data only: take split 'train'")
-    checkpoint = open_checkpoint(checkpoint, model, data, data_dir)
+    data = data_named(data, loader)
+    checkpoint = open_checkpoint(checkpoint, model, data, data_dir, normalise, key)
     ids = _chosen(checkpoint, clients, local)
-    dataset = checkpoint.load_dataset(data_dir=data_dir, name=data)
-    partition = checkpoint.partition(dataset)
+    dataset = checkpoint.load_dataset(data_dir=data_dir, name=data, normalise=normalise)
+    partition, task = checkpoint.partition(dataset), checkpoint.task_on(dataset)
     ids = _known(ids, len(partition))
-    module = checkpoint.build_model(model)
-    options: dict[str, Any] = {"batch_size": batch_size, "penalty": penalty, "stream": stream}
-    whole = Landscape(module, dataset.train, device=device, dtype=dtype, task=checkpoint.task_on(dataset), **options)
-    if not 1 <= top <= whole.dimension:
-        raise FedscapeError(f"{top} eigenvalues are asked for: give a number from 1 to {whole.dimension}")
+    options: dict[str, Any] = {"batch_size": batch_size, "penalty": penalty, "stream": stream, "task": task}
+    whole = Landscape(checkpoint.build_model(model), dataset.train, device=device, dtype=dtype, **options)
+    _check_top(top, whole)
     found = []
     for i, client in enumerate(ids):
-        own = whole.data.subset(torch.from_numpy(partition.clients[client]))
-        part = whole.over(own if samples is None or samples >= len(own) else random_subset(own, samples))
+        part = _portion(whole, torch.from_numpy(partition.clients[client]), samples)
         w = checkpoint.clients[client].to(whole.weights) if local else whole.weights
         found.append(_measure(part, w, client, top, tolerance, seed, refine))
         if told is not None:
@@ -107,6 +112,17 @@ def client_eigenvalues(
         label=checkpoint.label,
         client=checkpoint.client,
     )
+
+
+def _check_top(top: int, whole: Landscape) -> None:
+    if not 1 <= top <= whole.dimension:
+        raise FedscapeError(f"{top} eigenvalues are asked for: give a number from 1 to {whole.dimension}")
+
+
+def _portion(whole: Landscape, indices: Tensor, samples: int | None) -> Landscape:
+    """The landscape over these samples, or a random subset of so many of them."""
+    own = whole.data.subset(indices)
+    return whole.over(own if samples is None or samples >= len(own) else random_subset(own, samples))
 
 
 def client_curves(
@@ -134,7 +150,7 @@ def client_curves(
     measured: list[ClientEigenvalues] = []
     left_out: dict[int, str] = {}
     for i, item in enumerate(checkpoints):
-        checkpoint = open_checkpoint(item, *(options.get(name) for name in ("model", "data", "data_dir")))
+        checkpoint = open_checkpoint(item, **{name: options.get(name) for name in _NAMING})
         wanted: Sequence[int] | None = clients
         if local:
             wanted, why = local_clients(checkpoint, clients)

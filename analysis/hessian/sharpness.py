@@ -11,6 +11,7 @@ from torch import Tensor
 
 from landscape import FedscapeError, Landscape
 from landscape.compute.randomness import torch_generator
+from landscape.data.batches import Batches
 
 Kind = Literal["sam", "adaptive", "m", "average"]
 
@@ -176,17 +177,18 @@ def m_sharpness(
 
     Raises:
         FedscapeError: as :func:`sam_sharpness`; m or the number of batches makes no sense; the landscape is of
-            batches with an objective, which cannot be dealt anew.
+            batches with an objective, which are dealt whole, and m is no multiple of the one size they have.
     """
-    n = len(landscape.data)
+    n = landscape.samples
     _require(1 <= m <= n, f"batches of {m} samples are asked for: give a number from 1 to the {n} there are")
+    units, size = _dealt_in(landscape, m)
     _require(batches is None or batches >= 1, f"{batches} batches are asked for: give at least 1")
     point = _point(landscape, w)
     loss = _height(landscape, point)
-    dealt = torch.randperm(n, generator=torch_generator(seed, "m-sharpness")).split(m)[:batches]
+    dealt = torch.randperm(units, generator=torch_generator(seed, "m-sharpness")).split(m // size)[:batches]
     rises = []
     for indices in dealt:
-        part = landscape.over(landscape.data.subset(indices))
+        part = landscape.subset(indices)
         rises.append(_rise(part, point, part.value(point), torch.ones_like(point), rho, steps))
     shares = np.array([len(indices) for indices in dealt], dtype=float)
     shares /= shares.sum()
@@ -251,22 +253,38 @@ def gradient_noise(
 
     Raises:
         FedscapeError: a batch size or number of draws that makes no sense, a point of another shape; the landscape
-            is of batches with an objective, from which no mini-batch can be drawn.
+            is of batches with an objective, which are drawn whole, and the batch size is no multiple of the one size
+            they have.
     """
-    n = len(landscape.data)
+    n = landscape.samples
     _require(1 <= batch_size <= n, f"a batch size of {batch_size} is asked for: give a number from 1 to {n}")
+    units, size = _dealt_in(landscape, batch_size)
     _require(draws >= 2, f"{draws} mini-batches give no standard error: at least 2 are needed")
     point = _point(landscape, w)
     gradient = landscape.gradient(point).double()
     generator = torch_generator(seed, "gradient noise")
     squares = []
     for _ in range(draws):
-        indices = torch.randperm(n, generator=generator)[:batch_size]
-        part = landscape.over(landscape.data.subset(indices))
+        part = landscape.subset(torch.randperm(units, generator=generator)[: batch_size // size])
         apart = part.gradient(point).double() - gradient
         squares.append(torch.dot(apart, apart).item())
     stderr = float(np.std(squares, ddof=1) / np.sqrt(draws))
     return GradientNoise(gradient.norm().item(), float(np.mean(squares)), stderr, n, batch_size, draws, seed)
+
+
+def _dealt_in(landscape: Landscape, count: int) -> tuple[int, int]:
+    """How many units can be dealt, and the samples in each: samples, or the whole batches of an objective."""
+    data = landscape.micro_batches.data
+    if not isinstance(data, Batches):
+        return len(data), 1
+    sizes = sorted(set(data.sizes))
+    _require(
+        len(sizes) == 1 and count % sizes[0] == 0,
+        f"{count} samples are asked for of batches with an objective, which are dealt whole and have "
+        f"{', '.join(map(str, sizes[:3]))}{' and other' if len(sizes) > 3 else ''} samples: give batches of one size, "
+        "and a multiple of it",
+    )
+    return len(data.sizes), sizes[0]
 
 
 def _rise(landscape: Landscape, w: Tensor, loss: float, scale: Tensor, rho: float, steps: int) -> float:

@@ -81,7 +81,7 @@ def measure_supplements(
             with Progress("sharpness", enabled=progress):
                 yield _sharpness(landscape, asked.sharpness, seed)
     if asked.per_client:
-        subject = open_checkpoint(path, source.model, source.data, source.data_dir)
+        subject = open_checkpoint(path, **source.naming)
         if asked.local and sampled:
             source = replace(source, clients=tuple(local_clients(subject, source.clients)[0]))
         with Progress("clients", unit="clients", enabled=progress) as bar:

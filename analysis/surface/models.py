@@ -44,13 +44,16 @@ class Model:
         model: str | None = None,
         data: str | None = None,
         data_dir: str | Path | None = None,
+        normalise: str | None = None,
+        key: str | None = None,
+        loader: str | None = None,
     ) -> Model:
         """Open a checkpoint; with ``FILE@ID`` the local model of that client in it (training with ``--save-clients``).
 
         Raises:
             FedscapeError: the file cannot be opened, or holds no such client's model.
         """
-        return cls(open_checkpoint(subject, model, data, data_dir), model)
+        return cls(open_checkpoint(subject, model, data, data_dir, normalise, key, loader), model)
 
     def weights(self, landscape: Landscape) -> Tensor:
         """Its parameters as a point in a landscape's coordinates, [d].
@@ -148,10 +151,10 @@ class Subject:
         """
         if isinstance(subject, Landscape):
             return cls._of_landscape(subject, others, source, quantities)
-        models = [Model.open(one, source.model, source.data, source.data_dir) for one in (subject, *others)]
+        models = [Model.open(one, **source.naming) for one in (subject, *others)]
         options: dict[str, Any] = {
-            "device": source.device, "dtype": source.dtype, "data_dir": source.data_dir, "model": source.model,
-            "data": source.data, "batch_size": None if source.batch_size == "auto" else source.batch_size,
+            **source.naming, "device": source.device, "dtype": source.dtype,
+            "batch_size": None if source.batch_size == "auto" else source.batch_size,
             "penalty": quantities.penalty, "stream": source.stream,
         }  # fmt: skip
         first, split = models[0].checkpoint, str(source.split)

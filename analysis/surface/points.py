@@ -88,9 +88,8 @@ class Points:
         self._lambda_max, self._rounded = lambda_max, bf16
         self.names = []
         for split, landscape in landscapes.items():
-            classes = not landscape.data.targets.is_floating_point()
             self.names += [f"{split}_loss", f"{split}_loss_stderr"]
-            self.names += [f"{split}_acc", f"{split}_acc_stderr"] if classes else []
+            self.names += [f"{split}_acc", f"{split}_acc_stderr"] if landscape.has_classes else []
         self.names += [f"{next(iter(landscapes))}_lambda_max"] if lambda_max else []
 
     @property

@@ -195,7 +195,7 @@ class GaussNewtonProducts(_Products):
     def _multiply(self, rows: Tensor) -> Tensor:
         flat, total = self._flat, torch.zeros_like(rows)
         for start, x, y, share in self._batches:
-            outputs = flat.module(x)
+            outputs = self._batches.outputs(flat.module, x)
             curvature = self._curvature(outputs, y, start)
             dummy = torch.zeros_like(outputs, requires_grad=True)
             pulled = flat.gradients(outputs, dummy, create_graph=True)

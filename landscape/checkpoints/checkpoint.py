@@ -13,6 +13,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from landscape.checkpoints.plain import require_kind, require_plain
+from landscape.data.normalisation import as_before, as_recorded, normalised
 from landscape.datasets import Dataset, load_dataset
 from landscape.errors import FedscapeError
 from landscape.models import build_model
@@ -30,6 +32,11 @@ _TYPES: dict[str, type | tuple[type, ...]] = {
     "model": dict, "data": dict, "algorithm": dict, "round": int, "seed": int,
     "parameters": dict, "buffers": dict, "metrics": dict, "versions": dict, "clients": dict,
 }  # fmt: skip
+
+
+def printable(text: str) -> str:
+    """A name read from a file, without what a terminal would obey and not too long to be printed."""
+    return "".join(c for c in text if c.isprintable())[:200]
 
 
 def run_files(checkpoint: Path | None, name: str) -> list[Path]:
@@ -52,7 +59,7 @@ class Checkpoint:
     Attributes:
         model: ``name`` and the builder's ``kwargs``.
         data: ``name``, ``kwargs`` (``data_dir``), ``partition`` (``spec``, ``clients``, ``digest``), ``seed``, and the
-            ``task``, classification or segmentation.
+            ``task``, classification or segmentation; the ``normalisation`` of its inputs.
         algorithm: ``name`` and every hyper-parameter, the run's settings among them.
         round: completed communication rounds (0: the initial model).
         seed: the run's seed.
@@ -127,7 +134,7 @@ class Checkpoint:
         """Make a checkpoint of the contents of a file.
 
         Raises:
-            FedscapeError: the contents are of another format or incomplete.
+            FedscapeError: the contents are of another format or incomplete, or hold tensors that are no plain numbers.
         """
         if not isinstance(contents, dict) or "format" not in contents:
             raise FedscapeError(f"{path} is not a Fedscape checkpoint: it does not say format '{FORMAT}'")
@@ -144,6 +151,9 @@ class Checkpoint:
         for group, key in (("parameters", str), ("buffers", str), ("clients", int)):
             if not all(isinstance(k, key) and isinstance(v, Tensor) for k, v in contents[group].items()):
                 raise FedscapeError(f"{path} is not a whole checkpoint: '{group}' holds something that is no tensor")
+            for k, tensor in contents[group].items():
+                name = f"the local model of client {k}" if group == "clients" else f"'{printable(k)}'"
+                require_plain(tensor, f"{path}: {name}", weights=group != "buffers")
         return cls(**{name: contents[name] for name in _TYPES}, path=Path(path))
 
     @classmethod
@@ -167,7 +177,7 @@ class Checkpoint:
             name: the model, named by the user; needed where the file names ``package.module:callable``.
 
         Raises:
-            FedscapeError: the model is unknown, or has other parameters.
+            FedscapeError: the model is unknown, or has other parameters, or buffers of another kind of numbers.
         """
         own = str(self.model.get("name"))
         try:
@@ -192,6 +202,7 @@ class Checkpoint:
             )
         with torch.no_grad():
             for key, tensor in state.items():
+                require_kind(tensor, wanted[key], f"{self._where}: '{key}'")
                 wanted[key].copy_(tensor)
         return module
 
@@ -220,19 +231,33 @@ class Checkpoint:
             raise FedscapeError(f"{self._where}: the local model of client {client}: {error}") from None
         return replace(self, parameters=self.parameters | local, client=client)
 
-    def load_dataset(self, *, data_dir: str | Path | None = None, name: str | None = None) -> Dataset:
-        """The data set that the model was trained on.
+    def load_dataset(
+        self, *, data_dir: str | Path | None = None, name: str | None = None, normalise: str | None = None
+    ) -> Dataset:
+        """The data set that the model was trained on, normalised as it was then.
+
+        The file records the normalisation; one that does not is of an earlier version, whose rule it has
+        (:func:`landscape.data.normalisation.as_before`).
 
         Args:
             data_dir: the folder of the data, if not the one of the training run.
             name: the data set, named by the user; needed where the file names ``package.module:callable``.
+            normalise: another rule (:func:`landscape.data.normalisation.normalised`).
 
         Raises:
-            FedscapeError: as :func:`landscape.datasets.load_dataset`.
+            FedscapeError: as :func:`landscape.datasets.load_dataset`; a record that is damaged or of other inputs.
         """
         stored = self.data.get("kwargs", {}).get("data_dir")
         folder = data_dir if data_dir is not None or stored is None else str(stored)
-        return load_dataset(name or str(self.data.get("name")), folder, imports=name is not None)
+        dataset = load_dataset(name or str(self.data.get("name")), folder, imports=name is not None)
+        return self.normalised(dataset, normalise)
+
+    def normalised(self, dataset: Dataset, normalise: str | None = None) -> Dataset:
+        """A data set with the model's normalisation, or with another rule's; the errors are those of loading one."""
+        if normalise is not None:
+            return normalised(dataset, normalise)
+        record = self.data.get("normalisation")
+        return as_before(dataset) if record is None else as_recorded(dataset, record, self._where)
 
     def task_on(self, dataset: Dataset) -> Task:
         """The task of the model on a data set: classification of samples, or segmentation.

@@ -14,12 +14,16 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from landscape.checkpoints.checkpoint import UNKNOWN, Checkpoint
+from landscape.checkpoints.checkpoint import UNKNOWN, Checkpoint, printable
+from landscape.checkpoints.plain import require_kind, require_plain
+from landscape.data.loaders import data_named
+from landscape.data.normalisation import Normalisation, normalised, recorded
 from landscape.datasets import Dataset, load_dataset
 from landscape.errors import FedscapeError
 from landscape.models import build_model
 from landscape.models.outputs import require_outputs
-from landscape.storage.files import load_torch
+from landscape.storage.files import RunsCodeError, load_torch
+from landscape.terminal.notices import notice
 
 WRAPPERS = ("state_dict", "model_state_dict", "model", "net")
 """Keys under which training scripts save the state dict."""
@@ -29,7 +33,13 @@ _SHOWN = 5
 
 
 def open_checkpoint(
-    path: str | Path | Checkpoint, model: str | None = None, data: str | None = None, data_dir: str | Path | None = None
+    path: str | Path | Checkpoint,
+    model: str | None = None,
+    data: str | None = None,
+    data_dir: str | Path | None = None,
+    normalise: str | None = None,
+    key: str | None = None,
+    loader: str | None = None,
 ) -> Checkpoint:
     """Open a Fedscape checkpoint, or make a checkpoint of the weights of another program.
 
@@ -42,25 +52,35 @@ def open_checkpoint(
         model: the network of the weights, a registered name or ``package.module:callable``.
         data: the data set to measure it on: a registered name, a ``.npz`` file or ``package.module:callable``.
         data_dir: the folder that holds the data set's own folder.
+        normalise: what the inputs were normalised by (:func:`landscape.data.normalisation.normalised`), which such a
+            file does not say; that of the data set unless given.  Which it is, a line on stderr tells.
+        key: the name under which a file holds the state dict, with dots where it is nested (``ema.model``).
+        loader: a pipeline in place of ``data``: ``package.module:callable`` (:func:`landscape.data.loaders.loaded`).
 
-    For the global model of a Fedscape checkpoint, ``model``, ``data`` and ``data_dir`` are not used: they are arguments
-    of :meth:`Checkpoint.build_model` and :meth:`Checkpoint.load_dataset`.
+    For the global model of a Fedscape checkpoint, all but ``path`` is not used: these are arguments of
+    :meth:`Checkpoint.build_model` and :meth:`Checkpoint.load_dataset`.
 
     Raises:
         FedscapeError: the file cannot be read, would run code or holds no weights; ``model`` or ``data`` is missing or
             cannot be loaded; the weights do not fit the model; the file holds no local model of the client.
     """
-    return opened(path, model, data, data_dir)[0]
+    return opened(path, model, data, data_dir, normalise, key, loader)[0]
 
 
 def opened(
-    path: str | Path | Checkpoint, model: str | None = None, data: str | None = None, data_dir: str | Path | None = None
+    path: str | Path | Checkpoint,
+    model: str | None = None,
+    data: str | None = None,
+    data_dir: str | Path | None = None,
+    normalise: str | None = None,
+    key: str | None = None,
+    loader: str | None = None,
 ) -> tuple[Checkpoint, Dataset | None]:
     """:func:`open_checkpoint`, and the data set if it was loaded to get the model's shapes."""
     if isinstance(path, Checkpoint):
         return path, None
     file, client = file_and_client(path)
-    checkpoint, dataset = _opened(file, model, data, data_dir)
+    checkpoint, dataset = _opened(file, model, data_named(data, loader), data_dir, normalise, key)
     return checkpoint if client is None else checkpoint.of_client(client, model), dataset
 
 
@@ -79,13 +99,22 @@ def file_and_client(subject: str | Path) -> tuple[Path, int | None]:
 
 
 def _opened(
-    path: Path, model: str | None, data: str | None, data_dir: str | Path | None
+    path: Path,
+    model: str | None,
+    data: str | None,
+    data_dir: str | Path | None,
+    normalise: str | None,
+    key: str | None,
 ) -> tuple[Checkpoint, Dataset | None]:
     """:func:`opened` of a file."""
-    contents = _read_safetensors(path) if path.suffix == ".safetensors" else load_torch(path)
+    contents = _read_safetensors(path) if path.suffix == ".safetensors" else _read_torch(path)
     if isinstance(contents, dict) and _is_native(contents):
+        if key is not None:
+            raise FedscapeError(f"{path} is a Fedscape checkpoint, whose parameters have their place: leave out --key")
         return Checkpoint.of_contents(contents, path), None
-    state = _state_dict(contents, path)
+    state = _state_dict(contents, path) if key is None else _state_dict_at(contents, path, key)
+    for name, tensor in state.items():
+        require_plain(tensor, f"{path}: '{printable(name)}'")
     if model is None or data is None:
         wanted = [f"{option} NAME" for option, value in (("--model", model), ("--data", data)) if value is None]
         numbers = sum(tensor.numel() for tensor in state.values())
@@ -93,14 +122,18 @@ def _opened(
             f"{path} is a plain state dict ({len(state)} tensors, {numbers:,} numbers) and does not say what it is of: "
             f"give {' and '.join(wanted)}"
         )
-    dataset = load_dataset(data, data_dir)
+    dataset = normalised(load_dataset(data, data_dir), normalise)
     kwargs: dict[str, Any] = {"input_shape": list(dataset.input_shape), "classes": dataset.classes}
     module = build_model(model, seed=0, **kwargs)
     parameters, buffers = _fit(state, module, f"{path} does not fit '{model}' on {data}")
     require_outputs(module, dataset.task, dataset.classes, dataset.train)
     checkpoint = Checkpoint(
         model={"name": model, "kwargs": kwargs},
-        data={"name": data, "kwargs": {} if data_dir is None else {"data_dir": str(data_dir)}},
+        data={
+            "name": data,
+            "kwargs": {} if data_dir is None else {"data_dir": str(data_dir)},
+            "normalisation": recorded(dataset),
+        },
         algorithm={"name": UNKNOWN},
         round=0,
         seed=0,
@@ -109,12 +142,32 @@ def _opened(
         versions={},
         path=path,
     )
+    _tell_normalisation(path, dataset, normalise)
     return checkpoint, dataset
+
+
+def _tell_normalisation(path: Path, dataset: Dataset, normalise: str | None) -> None:
+    """Say what the inputs are normalised by: with other numbers than in training, eigenvalues are others."""
+    whose = "as asked for" if normalise is not None else "by default; if it was trained otherwise, say so (--normalise)"
+    notice(f"{path.name}: the inputs of {dataset.name} are {Normalisation.of(dataset)}, {whose}")
 
 
 def _is_native(contents: dict[Any, Any]) -> bool:
     """Whether a file has a Fedscape format, of any version."""
     return isinstance(name := contents.get("format"), str) and name.startswith("fedscape/")
+
+
+def _read_torch(path: Path) -> Any:
+    """The contents of a torch file; of a whole module, what to do instead."""
+    try:
+        return load_torch(path)
+    except RunsCodeError as error:
+        converted = str(path.with_name(f"{path.stem}-weights.pt"))
+        raise FedscapeError(
+            f"{error}; of a module that you trust, these two lines, where its code can be imported, save what is:\n"
+            f"module = torch.load({str(path)!r}, map_location='cpu', weights_only=False)\n"
+            f"torch.save(module.state_dict(), {converted!r})"
+        ) from error
 
 
 def _read_safetensors(path: Path) -> dict[str, Tensor]:
@@ -148,15 +201,47 @@ def _state_dict(contents: Any, path: Path) -> dict[str, Tensor]:
         if len(inner) == 1:
             return next(iter(inner.values()))
         if inner:
-            raise FedscapeError(
-                f"{path} holds several state dicts ({_listed(inner)}): save the one that is meant in a file of its own"
-            )
+            raise FedscapeError(f"{path} holds several state dicts ({_listed(inner)}): say which with --key")
         what = f"a dictionary of {_listed(contents)}" if contents else "an empty dictionary"
+        what += "".join(f"; --key {printable(name)} takes what is there" for name in _found(contents)[:1])
     else:
         what = f"a {type(contents).__name__}"
     raise FedscapeError(
         f"{path} is neither a Fedscape checkpoint nor a state dict, plain or under {', '.join(WRAPPERS)}: it is {what}"
     )
+
+
+def _state_dict_at(contents: Any, path: Path, key: str) -> dict[str, Tensor]:
+    """The state dict under a key, with dots where it is nested.
+
+    Raises:
+        FedscapeError: there is no such key, or something else under it.
+    """
+    found, rest = contents, key
+    while rest and isinstance(found, Mapping):
+        # The longest key that fits, as a key itself may have dots.
+        parts = rest.split(".")
+        fits = [n for n in range(len(parts), 0, -1) if ".".join(parts[:n]) in found]
+        if not fits:
+            break
+        found, rest = found[".".join(parts[: fits[0]])], ".".join(parts[fits[0] :])
+    if not rest and (state := _tensors(found)) is not None:
+        return state
+    known = _found(contents)
+    hint = f"there are {_listed(known)}" if known else "there is no state dict under any key: leave out --key"
+    raise FedscapeError(f"{path} holds no state dict under '{printable(key)}': {hint}")
+
+
+def _found(contents: Any, deep: int = 3) -> list[str]:
+    """The keys of all state dicts in a file, with dots where they are nested."""
+    found: list[str] = []
+    if deep and isinstance(contents, Mapping):
+        for name, value in contents.items():
+            if isinstance(name, str) and _tensors(value) is not None:
+                found.append(name)
+            elif isinstance(name, str):
+                found += [f"{name}.{inner}" for inner in _found(value, deep - 1)]
+    return found
 
 
 def _tensors(value: Any) -> dict[str, Tensor] | None:
@@ -209,17 +294,14 @@ def _fit(state: dict[str, Tensor], module: nn.Module, mismatch: str) -> tuple[di
 
 
 def _plain(found: Tensor, wanted: Tensor, where: str) -> Tensor:
-    """A dense copy of a tensor of the expected kind.
+    """A copy of a tensor of the expected kind.
 
     Raises:
-        FedscapeError: integers for weights, a sparse or quantised tensor, one without values.
+        FedscapeError: other numbers than the model's, such as integers or complex ones for weights.
     """
-    if found.layout != torch.strided or found.is_quantized or found.is_meta:
-        raise FedscapeError(f"{where} is sparse, quantised or without values: a state dict of plain tensors is needed")
-    if found.is_floating_point() != wanted.is_floating_point() or found.is_complex():
-        raise FedscapeError(
-            f"{where} is {_kind(found)}, the model's is {_kind(wanted)}: a state dict of plain numbers is needed"
-        )
+    if isinstance(wanted, nn.Parameter):
+        require_plain(found, where, weights=True)
+    require_kind(found, wanted, where)
     return found.detach().clone()
 
 
@@ -246,22 +328,14 @@ def _shortened(name: str, known: set[str]) -> str:
 
 def _listed(names: Iterable[object]) -> str:
     """Up to five printable names, and the number of the others."""
-    every = [_printable(str(name)) for name in names]
+    every = [printable(str(name)) for name in names]
     more = f", … and {len(every) - _SHOWN:,} more" if len(every) > _SHOWN else ""
     return ", ".join(every[:_SHOWN]) + more
-
-
-def _printable(text: str) -> str:
-    return "".join(c for c in text if c.isprintable())[:200]
 
 
 def _shape(tensor: Tensor) -> str:
     return f"({', '.join(map(str, tensor.shape))})"
 
 
-def _kind(tensor: Tensor) -> str:
-    return str(tensor.dtype).removeprefix("torch.")
-
-
 def _line(error: BaseException) -> str:
-    return _printable(str(error).partition("\n")[0])
+    return printable(str(error).partition("\n")[0])

@@ -10,6 +10,7 @@ from torch import nn
 
 from landscape.checkpoints.checkpoint import Checkpoint
 from landscape.checkpoints.foreign import opened
+from landscape.data.loaders import data_named
 from landscape.data.samples import Samples, random_subset
 from landscape.errors import FedscapeError
 from landscape.tasks import Task
@@ -38,15 +39,19 @@ def open_for_measurement(
     data_dir: str | Path | None = None,
     model: str | None = None,
     data: str | None = None,
+    normalise: str | None = None,
+    key: str | None = None,
+    loader: str | None = None,
 ) -> Opened:
     """The model of a checkpoint and the chosen samples of its data set.
 
     The arguments and errors are those of :meth:`landscape.Landscape.from_checkpoint`.
     """
-    checkpoint, dataset = opened(path, model, data, data_dir)
+    data = data_named(data, loader)
+    checkpoint, dataset = opened(path, model, data, data_dir, normalise, key)
     module = checkpoint.build_model(model)
     if dataset is None:
-        dataset = checkpoint.load_dataset(data_dir=data_dir, name=data)
+        dataset = checkpoint.load_dataset(data_dir=data_dir, name=data, normalise=normalise)
     chosen = dataset.split(split)
     if clients is not None:
         if split != "train":

@@ -61,6 +61,26 @@ class Batches:
             sha.update(tensor_digest(*tensors(batch)).encode())
         return sha.hexdigest()
 
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """The weight of each batch."""
+        return tuple(self._sizes)
+
+    def subset(self, indices: Iterable[int]) -> Batches:
+        """The batches at these positions, in that order.
+
+        Raises:
+            FedscapeError: all of them are of size 0.
+        """
+        wanted, every = [int(i) for i in indices], list(self.batches)
+        part = copy.copy(self)
+        part.batches = [every[i] for i in wanted]
+        part._sizes = [self._sizes[i] for i in wanted]
+        part._fingerprints = [self._fingerprints[i] for i in wanted]
+        if not sum(part._sizes):
+            raise FedscapeError("there are no samples: at least one is needed")
+        return part
+
     def to(self, device: torch.device | str) -> Batches:
         """The same batches, each copied to a device when it is taken."""
         moved = copy.copy(self)

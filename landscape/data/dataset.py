@@ -28,6 +28,9 @@ class Dataset:
         clients: int64 [n], the natural client (0, 1, ...) of each training sample, if the data have clients.
         superclasses: int64 [classes], the superclass (0, 1, ...) of each class, if the labels have two levels.
         class_names: as published; empty if unknown.
+        as_given: whether the inputs are floating-point numbers that :func:`make_dataset` has taken as they are; earlier
+            versions, which recorded no normalisation, divided them by their own statistics
+            (:func:`landscape.data.normalisation.as_before`).
 
     Raises:
         FedscapeError: clients or superclasses that do not fit the samples or the classes.
@@ -41,6 +44,7 @@ class Dataset:
     clients: Tensor | None = None
     superclasses: Tensor | None = None
     class_names: tuple[str, ...] = ()
+    as_given: bool = False
 
     def __post_init__(self) -> None:
         for ids, count, what in (
@@ -93,8 +97,8 @@ def make_dataset(
         name: of the data set, for error messages and records.
         train, test: inputs and labels.
         classes: the number of classes; the largest training label + 1 unless given.
-        mean, std: per channel, in the inputs' own units (0-255 for uint8 images); computed from the
-            training inputs unless given.
+        mean, std: per channel, in the inputs' own units (0-255 for uint8 images).  Unless both are given, those of the
+            training inputs if they are uint8, and else the inputs are taken as they are.
         task, clients, superclasses, class_names: as in :class:`Dataset`.
 
     Raises:
@@ -121,21 +125,31 @@ def make_dataset(
             _check_maps(name, part, inputs, labels, count)
         elif labels.ndim != 1 or not 0 <= int(labels.min()) <= int(labels.max()) < count:
             raise FedscapeError(f"{name}: {part} labels must be one number from 0 to {count - 1} a sample")
-    if mean is None or std is None:
-        mean, std = channel_statistics(x)
-    shape = (len(mean), *[1] * (x.ndim - 2))
+    given = mean is not None and std is not None
+    if not given:
+        mean, std = channel_statistics(x) if x.dtype == np.uint8 else (None, None)
+    shape = (-1, *[1] * (x.ndim - 2))
+    centre, spread = (None if v is None else torch.tensor(v, dtype=torch.float64).reshape(shape) for v in (mean, std))
     kind = np.uint8 if task == "segmentation" else np.int64
 
     def samples(inputs: np.ndarray, labels: np.ndarray) -> Samples:
         return Samples(
             torch.from_numpy(inputs if isinstance(inputs, np.memmap) else np.ascontiguousarray(inputs)),
             torch.from_numpy(labels.astype(kind, copy=False)),
-            torch.tensor(mean, dtype=torch.float64).reshape(shape),
-            torch.tensor(std, dtype=torch.float64).reshape(shape),
+            centre,
+            spread,
         )
 
     return Dataset(
-        name, samples(x, y), samples(*test), count, task, _ids(clients), _ids(superclasses), tuple(class_names)
+        name,
+        samples(x, y),
+        samples(*test),
+        count,
+        task,
+        _ids(clients),
+        _ids(superclasses),
+        tuple(class_names),
+        as_given=not given and np.issubdtype(x.dtype, np.floating),
     )
 
 

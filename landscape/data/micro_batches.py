@@ -14,6 +14,7 @@ from landscape.activations import MAN
 from landscape.compute.cost import EXAMPLES, SampleCost, sample_cost, threads_for
 from landscape.compute.distributed import rank_and_world, sum_over_ranks
 from landscape.compute.memory import keep_freed_memory
+from landscape.data.anything import logits
 from landscape.data.batches import Batches
 from landscape.data.samples import Samples
 from landscape.errors import FedscapeError
@@ -83,6 +84,8 @@ class MicroBatches:
         cost: of one sample; where it is given, it decides on the number of CPU threads.
 
     Attributes:
+        only_logits: whether the loss is of the logits alone where the module's outputs hold more: a user's own loss
+            gets what the module gives.
         checked: the preconditions that :mod:`landscape.autograd.preconditions` has found true of these data.
 
     Example:
@@ -106,6 +109,7 @@ class MicroBatches:
         self.data, self.size, self.dtype, self.tf32, self.penalty = data, size, dtype, tf32, penalty
         self.cost = cost
         self.checked: set[Any] = set()
+        self.only_logits = False
 
     @property
     def division(self) -> tuple[int, int, int]:
@@ -163,13 +167,14 @@ class MicroBatches:
         return (outputs, targets) if self.tf32 else with_float64(loss, outputs, targets)
 
     def outputs(self, module: nn.Module, inputs: Any) -> Tensor:
-        """The first argument of the loss: the module's outputs; of ``Batches``, the value of the objective.
+        """The first argument of the loss: the module's outputs; of ``Batches``, the objective's value.
 
         Raises:
             FedscapeError: the objective is not a scalar.
         """
         if isinstance(self.data, Samples):
-            return module(inputs)
+            outputs = module(inputs)
+            return logits(outputs) if self.only_logits else outputs
         value = self.data.objective(module, inputs)
         if not isinstance(value, Tensor) or value.numel() != 1:
             what = f"a tensor of shape {tuple(value.shape)}" if isinstance(value, Tensor) else type(value).__name__

@@ -10,6 +10,7 @@ from torch import nn
 
 from landscape.compute.randomness import global_seed
 from landscape.errors import FedscapeError
+from landscape.models.factories import call_factory
 from landscape.registry import Registry
 
 Builder = Callable[..., nn.Module]
@@ -22,8 +23,9 @@ def build_model(
     """The network called ``name`` with seeded initial parameters, on the CPU in float32.
 
     Args:
-        name: a registered name or ``package.module:callable``; the builder is called with
-            ``input_shape=`` (one sample's shape), ``classes=`` and ``kwargs``.
+        name: a registered name or ``package.module:callable``; the builder is called with those of ``input_shape``
+            (one sample's shape), ``classes`` and ``num_classes`` that it takes, and ``kwargs``
+            (:func:`landscape.models.factories.call_factory`).
         seed: the same seed gives the same parameters on every device.
         imports: whether a ``package.module:callable`` may be imported.
 
@@ -40,7 +42,8 @@ def build_model(
     # Always on the CPU, so that the random numbers are the same for every device.
     with global_seed(seed, "initialisation"), torch.device("cpu"):
         try:
-            model = builder(input_shape=tuple(input_shape), classes=classes, **kwargs)
+            known = {"input_shape": tuple(input_shape), "classes": classes, "num_classes": classes}
+            model = call_factory(builder, name, known, kwargs)
         except FedscapeError:
             raise
         except (TypeError, ValueError, RuntimeError) as error:

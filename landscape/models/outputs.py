@@ -27,7 +27,8 @@ def require_outputs(model: nn.Module, task: str, classes: int, data: Samples) ->
     if targets.is_floating_point():
         return  # class probabilities
     try:
-        shape = tuple(model.eval()(inputs).shape)
+        # As every model takes them: a ``view`` behind a convolution is an error in the memory format of the batches.
+        shape = tuple(model.eval()(inputs.contiguous()).shape)
     finally:
         model.train(training)
     if len(shape) < 2 or shape[1] < classes or shape[:1] + shape[2:] != tuple(targets.shape):

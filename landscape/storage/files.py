@@ -17,6 +17,10 @@ import torch
 from landscape.errors import FedscapeError
 
 
+class RunsCodeError(FedscapeError):
+    """A file that would run code if it were loaded."""
+
+
 def _reason(error: OSError) -> str:
     return error.strerror or str(error)
 
@@ -163,7 +167,7 @@ def _load(file: IO[bytes], path: Path, mapped: bool) -> Any:
             return torch.load(source, map_location="cpu", weights_only=True, mmap=mapped)
         except Exception as error:  # a damaged file can raise almost anything
             if isinstance(error, pickle.UnpicklingError) and "GLOBAL" in str(error):
-                raise FedscapeError(
+                raise RunsCodeError(
                     f"{path} holds objects that would run code when loaded, and was not loaded: "
                     "only tensors and plain values are safe in a checkpoint"
                 ) from error

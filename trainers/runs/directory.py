@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from landscape.checkpoints.checkpoint import Checkpoint
+from landscape.data.dataset import Dataset
 from landscape.errors import FedscapeError
 from landscape.partitions.partition import Partition
 from landscape.storage.files import (
@@ -53,6 +54,7 @@ class RunDirectory:
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
+        self._before = "auto"  # the rule of runs that record none
 
     def open(self, algorithm: Algorithm, settings: Settings, parts: Parts, *, resume: bool) -> dict[str, Any] | None:
         """Prepare the directory; return the state to continue from, or ``None`` at the start of a run.
@@ -85,6 +87,17 @@ class RunDirectory:
         self._cut_metrics(int(state["round"]) if state else 0)
         return state
 
+    def normalise(self, asked: str, dataset: Dataset) -> str:
+        """The rule to normalise by, of a run that may be there already: ``auto`` is then what it was when it began.
+
+        Versions that had no such setting divided floating-point inputs by their own statistics, which is now ``data``.
+        """
+        self._before = "data" if dataset.as_given else "auto"
+        if asked != "auto" or not dataset.as_given or not (self.path / "config.json").exists():
+            return asked
+        rule = self.config().get("settings", {}).get("normalise", self._before)
+        return "data" if rule == "data" else asked
+
     def _compare(self, config: dict[str, Any], algorithm: Algorithm) -> None:
         earlier = in_todays_terms(self.config(), config["settings"]["weighting"], str(self.path))
         differing = []
@@ -98,6 +111,7 @@ class RunDirectory:
             if part == "settings":
                 old = {
                     **json_ready(Settings().recorded()),
+                    "normalise": self._before,
                     **old,
                 }  # an earlier version without a setting did what its default does
             if part == "algorithm" and old.get("name") == new["name"]:

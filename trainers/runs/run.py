@@ -17,6 +17,7 @@ from landscape.batchnorm import BatchStatistics
 from landscape.checkpoints.checkpoint import Checkpoint
 from landscape.compute.devices import resolve_device, resolve_dtype
 from landscape.compute.memory import keep_freed_memory
+from landscape.data.normalisation import Normalisation, normalised, recorded
 from landscape.datasets import Dataset, load_dataset, recorded_name
 from landscape.models import build_model
 from landscape.models.outputs import require_outputs
@@ -110,7 +111,9 @@ class _Training:
     def __init__(self, algorithm: Algorithm, settings: Settings, parts: Parts, directory: RunDirectory) -> None:
         self.algorithm, self.settings, self.parts, self.directory = algorithm, settings, parts, directory
         device, dtype = resolve_device(settings.device), resolve_dtype(settings.dtype)
-        self.dataset: Dataset = load_dataset(settings.data, settings.folder)
+        raw = load_dataset(settings.data, settings.folder)
+        self.settings = settings = replace(settings, normalise=directory.normalise(settings.normalise, raw))
+        self.dataset: Dataset = normalised(raw, None if settings.normalise == "auto" else settings.normalise)
         self.partition: Partition = partition_dataset(settings.partition, self.dataset, settings.clients, settings.seed)
         self.test_partition = self._split_test()
         self.model_kwargs: dict[str, Any] = {
@@ -174,6 +177,7 @@ class _Training:
         state = self.directory.open(self.algorithm, settings, self.parts, resume=resume)
         self.directory.save_weights(federation.weights)
         if progress:
+            print(f"the inputs of {self.dataset.name} are {Normalisation.of(self.dataset)}", file=sys.stderr)
             print(federation.weights.describe(), file=sys.stderr)
         if progress and federation.store.peak_memory:
             print(federation.store.describe(), file=sys.stderr)
@@ -290,6 +294,7 @@ class _Training:
                 "partition": self.partition_recipe,
                 "seed": settings.seed,
                 "task": self.dataset.task,
+                "normalisation": recorded(self.dataset),
             },
             algorithm={
                 "name": algorithm_name(self.algorithm),

@@ -8,15 +8,10 @@ import numpy as np
 
 from landscape.data.checksums import check_published
 from landscape.data.dataset import DATASETS, Arrays, Dataset, make_dataset
+from landscape.data.normalisation import statistics
 from landscape.data.readers import read_cifar, read_cifar_names
 from landscape.data.sources import source_folder
 from landscape.errors import FedscapeError
-
-STATISTICS = {
-    "cifar10": ([0.4914, 0.4822, 0.4465], [0.2470, 0.2435, 0.2616]),
-    "cifar100": ([0.5071, 0.4865, 0.4409], [0.2673, 0.2564, 0.2762]),
-}
-"""Mean and deviation of the training pixels per channel, in units of 255."""
 
 SUPERCLASSES = (
     4, 1, 14, 8, 0, 6, 7, 7, 18, 3, 3, 14, 9, 18, 7, 11, 3, 9, 7, 11, 6, 11, 5, 10, 7,
@@ -25,12 +20,6 @@ SUPERCLASSES = (
     12, 9, 13, 15, 13, 16, 19, 2, 4, 6, 19, 5, 5, 8, 19, 18, 1, 2, 15, 6, 0, 17, 8, 14, 13,
 )  # fmt: skip
 """CIFAR-100's coarse label of each fine one (https://www.cs.toronto.edu/~kriz/cifar.html), both in ``meta``'s order."""
-
-
-def statistics(name: str) -> tuple[list[float], list[float]]:
-    """Mean and deviation in units of a stored pixel."""
-    mean, std = STATISTICS[name]
-    return [255 * value for value in mean], [255 * value for value in std]
 
 
 def _read(name: str, folder: Path, files: list[str], key: str) -> Arrays:

@@ -9,7 +9,8 @@ import numpy as np
 
 from landscape.data.corruptions import CORRUPTIONS, SEVERITIES
 from landscape.data.dataset import DATASETS, Dataset, make_dataset
-from landscape.data.formats.cifar import SUPERCLASSES, statistics
+from landscape.data.formats.cifar import SUPERCLASSES
+from landscape.data.normalisation import statistics
 from landscape.data.readers import read_npy
 from landscape.data.samples import Samples
 from landscape.data.sources import source_folder

@@ -6,11 +6,12 @@ from pathlib import Path
 
 from landscape.data.dataset import DATASETS, Dataset, make_dataset
 from landscape.data.formats.images import read_images
+from landscape.data.normalisation import statistics
 from landscape.data.sources import source_folder
 from landscape.data.tables import client_ids, numbers, read_csv
 from landscape.errors import FedscapeError
 
-MEAN, STD = [255 * v for v in (0.485, 0.456, 0.406)], [255 * v for v in (0.229, 0.224, 0.225)]
+MEAN, STD = statistics("imagenet")
 """ImageNet's statistics, usual for networks on photographs, in units of a stored pixel."""
 
 

@@ -10,6 +10,7 @@ import numpy as np
 from landscape.compute.randomness import numpy_generator
 from landscape.data.checksums import check_published
 from landscape.data.dataset import DATASETS, Arrays, Dataset, make_dataset
+from landscape.data.normalisation import statistics
 from landscape.data.readers import read_idx
 from landscape.data.sources import source_folder
 from landscape.errors import FedscapeError
@@ -35,23 +36,24 @@ def _read(name: str, folder: Path, prefix: str) -> Arrays:
     return images, labels.astype(np.int64)
 
 
-def _ten_classes(name: str, data_dir: Path | None, mean: float, std: float, names: tuple[str, ...]) -> Dataset:
+def _ten_classes(name: str, data_dir: Path | None, names: tuple[str, ...]) -> Dataset:
     folder = source_folder(name, data_dir)
     (x, y), (x_test, y_test) = _read(name, folder, "train"), _read(name, folder, "t10k")
     train, test = (x[:, None].copy(), y), (x_test[:, None].copy(), y_test)
-    return make_dataset(name, train, test, classes=10, mean=[255 * mean], std=[255 * std], class_names=names)
+    mean, std = statistics(name)
+    return make_dataset(name, train, test, classes=10, mean=mean, std=std, class_names=names)
 
 
 @DATASETS.register("mnist")
 def mnist(data_dir: Path | None) -> Dataset:
     """MNIST's idx files (plain or .gz): 60,000 training and 10,000 test images 1x28x28, 10 classes."""
-    return _ten_classes("mnist", data_dir, 0.1307, 0.3081, CHARACTERS[:10])
+    return _ten_classes("mnist", data_dir, CHARACTERS[:10])
 
 
 @DATASETS.register("fashion_mnist")
 def fashion_mnist(data_dir: Path | None) -> Dataset:
     """Fashion-MNIST's idx files (plain or .gz): 60,000 training and 10,000 test images 1x28x28, 10 classes."""
-    return _ten_classes("fashion_mnist", data_dir, 0.2860, 0.3530, CLOTHES)
+    return _ten_classes("fashion_mnist", data_dir, CLOTHES)
 
 
 def _emnist(name: str, data_dir: Path | None, percent: int) -> Dataset:

@@ -8,6 +8,7 @@ import numpy as np
 
 from landscape.data.dataset import DATASETS, Dataset, make_dataset
 from landscape.data.formats.images import read_images
+from landscape.data.normalisation import statistics
 from landscape.data.sources import source_folder
 from landscape.data.tables import read_lines
 from landscape.errors import FedscapeError
@@ -30,13 +31,14 @@ def tiny_imagenet(data_dir: Path | None) -> Dataset:
         raise FedscapeError(f"{folder / 'train' / empty[0] / 'images'} holds no *.JPEG")
     labels = np.repeat(np.arange(len(ids)), [len(files) for files in by_class])
     test_files, test_labels = _annotations(folder / "val", ids)
+    mean, std = statistics("tiny_imagenet")
     return make_dataset(
         "tiny_imagenet",
         (read_images([file for files in by_class for file in files], folder), labels),
         (read_images(test_files, folder), test_labels),
         classes=len(ids),
-        mean=[255 * value for value in (0.4802, 0.4481, 0.3975)],
-        std=[255 * value for value in (0.2770, 0.2691, 0.2821)],
+        mean=mean,
+        std=std,
         class_names=_words(folder / "words.txt", ids),
     )
 

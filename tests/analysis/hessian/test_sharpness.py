@@ -290,7 +290,7 @@ def test_float32_costs_only_rounding_and_micro_batches_only_rounding():
     assert average_sharpness(narrow, 1.0, 10).value == pytest.approx(average_sharpness(wide, 1.0, 10).value, rel=1e-3)
 
 
-def test_of_batches_with_an_objective_what_needs_no_dealing_is_the_same_and_the_rest_is_refused():
+def test_of_batches_with_an_objective_it_is_the_same_and_batches_of_unequal_sizes_are_not_dealt():
     plain = small_landscape()
     x, y = plain.data.inputs, plain.data.targets
     same = Landscape.of(
@@ -307,7 +307,7 @@ def test_of_batches_with_an_objective_what_needs_no_dealing_is_the_same_and_the_
         assert measure(same).value == pytest.approx(measure(plain).value, rel=1e-9)
         assert measure(same).samples == 60
     for refused in (lambda: m_sharpness(same, 0.1, 9), lambda: gradient_noise(same, 9)):
-        with pytest.raises(FedscapeError, match="needs inputs and targets, and the landscape is of batches"):
+        with pytest.raises(FedscapeError, match="dealt whole and have 10, 50 samples: give batches of one size"):
             refused()
 
 

@@ -18,6 +18,7 @@ from analysis.surface.options import Effort, Grid, Output, Quantities
 from analysis.surface.planes import random_plane
 from landscape import Checkpoint, FedscapeError, Landscape
 from landscape.storage.files import write_json
+from landscape.storage.style import PictureStyle
 from landscape.terminal.command import run
 from landscape.terminal.progress import Progress
 from tests.analysis.surface.test_store import save_checkpoint
@@ -269,7 +270,7 @@ def test_help_tells_every_default(capsys):
         main(["--help"])
     assert end.value.code == 0
     text = capsys.readouterr().out
-    options = sum(len(fields(group)) for group in (Grid, Quantities, Effort, Output, SurfaceSource))
+    options = sum(len(fields(group)) for group in (Grid, Quantities, Effort, Output, SurfaceSource, PictureStyle))
     assert text.count("(default:") == options
 
 

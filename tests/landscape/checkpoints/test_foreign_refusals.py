@@ -3,6 +3,7 @@
 import builtins
 import json
 import pickle
+import re
 from collections import OrderedDict
 
 import pytest
@@ -74,7 +75,10 @@ class TestRefusals:
             (3, "it is a int"),
             ({}, "it is an empty dictionary"),
             ({"state_dict": {}}, "it is a dictionary of state_dict"),
-            ({"weights": {"a": torch.ones(1)}, "epoch": 3}, "it is a dictionary of weights, epoch"),
+            (
+                {"weights": {"a": torch.ones(1)}, "epoch": 3},
+                "it is a dictionary of weights, epoch; --key weights takes what is there",
+            ),
             ({"1.weight": torch.ones(1), "epoch": 3}, "it is a dictionary of 1.weight, epoch"),
             ({1: torch.ones(1)}, "it is a dictionary of 1"),
         ],
@@ -103,8 +107,8 @@ class TestRefusals:
     def test_weights_that_are_no_plain_numbers_are_refused(self, path, tensor):
         torch.save({**network().state_dict(), "1.weight": tensor}, path)
         message = self.message(path, **DIGITS)
-        assert "1.weight is" in message
-        assert "a state dict of plain" in message
+        assert re.search(r"1\.weight'? is (of integer|of complex|sparse|without values)", message)
+        assert "a plain tensor" in message
 
     def test_an_unknown_model_or_data_set(self, path):
         torch.save(network().state_dict(), path)

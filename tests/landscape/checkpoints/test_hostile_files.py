@@ -206,9 +206,10 @@ class TestContents:
         with pytest.raises(FedscapeError, match=r"1\.bias, 1\.weight, 3\.bias, 3\.weight, 5\.bias … missing"):
             Checkpoint.verify(path)
 
-    def test_parameters_that_are_no_floating_point_numbers_are_no_crash(self, path):
+    def test_parameters_that_are_no_floating_point_numbers_are_refused(self, path):
         checkpoint(parameters={name: p.long() for name, p in checkpoint().parameters.items()}).save(path)
-        assert Checkpoint.verify(path).build_model()[1].weight.dtype == torch.float32
+        with pytest.raises(FedscapeError, match=r"'1\.weight' is of integer numbers \(int64\)"):
+            Checkpoint.load(path)
 
     @pytest.mark.parametrize(
         ("model", "reason"),

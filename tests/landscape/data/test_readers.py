@@ -171,14 +171,19 @@ class TestArchives:
         assert stored(dataset).dtype == np.uint8
 
     def test_normalisation_is_computed_per_channel_from_the_training_inputs(self, tmp_path):
-        x = np.random.default_rng(0).normal([1, -2, 30], [1, 5, 0.1], size=(40, 6, 6, 3))
+        x = (
+            np.random.default_rng(0)
+            .normal([60, 120, 200], [5, 20, 9], size=(40, 6, 6, 3))
+            .clip(0, 255)
+            .astype(np.uint8)
+        )
         dataset = load_dataset(self.save(tmp_path, x_train=x, y_train=np.arange(40), x_test=x[:2]))
         z = normalised(dataset)
         assert np.allclose(z.mean((0, 2, 3)), 0, atol=1e-6)
         assert np.allclose(z.std((0, 2, 3)), 1, atol=1e-6)
 
     def test_a_constant_channel_is_not_divided_by_zero(self, tmp_path):
-        x = np.full((4, 3), 7.0)
+        x = np.full((4, 3), 7, np.uint8)
         assert np.array_equal(normalised(load_dataset(self.save(tmp_path, x_train=x, x_test=x[:2]))), np.zeros((4, 3)))
 
     FEATURES = np.zeros((4, 3))

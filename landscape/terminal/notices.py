@@ -1,0 +1,20 @@
+"""Notices: what must be on the screen whether or not progress is shown, once a process."""
+
+from __future__ import annotations
+
+import sys
+
+from landscape.compute.distributed import rank_and_world
+
+_told: set[str] = set()
+
+
+def notice(sentence: str) -> None:
+    """Print a sentence to stderr, once a process and by the first rank alone.
+
+    Characters that a terminal would obey are left out: a name may come from anywhere.
+    """
+    plain = "".join(c for c in sentence if c.isprintable())
+    if plain not in _told and rank_and_world()[0] == 0:
+        print(plain, file=sys.stderr)
+    _told.add(plain)
