@@ -58,7 +58,7 @@ class Spectra:
                 )
                 for title, curves in found.items()
             ]
-            return plot_eigenvalues(panels, log_x=self.log_x, caption=caption)
+            return plot_eigenvalues(panels, log_x=self.log_x, caption=caption.removesuffix("."))
 
         rows = [
             (title, label, i + 1, float(r.eigen.values[i]), float(r.eigen.bounds[i]), str(bool(r.eigen.converged[i])))
@@ -90,11 +90,12 @@ class Densities:
             title: {label: results[node] for label, node in curves.items()} for title, curves in self.panels.items()
         }
         reports = [report for curves in found.values() for report in curves.values()]
-        caption = f"{_told(reports)} {density_caption(reports)}."
+        told = _told(reports)
+        caption = f"{told} {density_caption(reports)}."
 
         def draw() -> Figure:
             panels = [DensityPanel(title, list(c.values()), list(c)) for title, c in found.items()]
-            return plot_densities(panels, caption=caption)
+            return plot_densities(panels, caption=told.removesuffix("."))  # it tells the rest itself
 
         rows: list[tuple[str | float | None, ...]] = []
         for title, curves in found.items():
