@@ -39,7 +39,7 @@ FEDSMOO = Paper(
     "Sun et al., ICML 2023",
     stand_ins={
         "smoke": "digits stand in for CIFAR-10 and CIFAR-100, which then differ by their settings only (local batches, "
-        "β of FedSMOO, α of FedDyn, pathological:20 and :10 of 100 classes becoming :2 and :1 of 10); digits_mlp for "
+        "β of FedSMOO, α of FedDyn, 10, 20 and 30 of 100 classes a client becoming 1, 2 and 3 of 10); digits_mlp for "
         "ResNet-18; 2 of 20 clients a round for 10 % of 100, 2 of 40 for 5 % of 200; targets of rounds are lower.",
         "small": "lenet_fed stands in for ResNet-18; 1 local epoch in batches of 20 (25 steps of one of 100 clients) "
         "for 5 epochs in batches of 50, and for 2 of CIFAR-100; 60 rounds for 800; targets of rounds are lower.",
@@ -128,8 +128,8 @@ TARGETS: dict[ScaleName, Targets] = {
     },
     "smoke": {
         share: {
-            ("C10", "Dir0.1"): (60, 75), ("C10", "Path3"): (60, 75),
-            ("C100", "Dir0.1"): (60, 75), ("C100", "Path10"): (30, 40),
+            ("C10", "Dir0.1"): (45, 60), ("C10", "Path3"): (45, 60),
+            ("C100", "Dir0.1"): (45, 60), ("C100", "Path10"): (30, 40),
         } for share in SHARES
     },
 }  # fmt: skip
@@ -165,7 +165,7 @@ def fedsmoo(order: Order, data: Data = "C10", *, r: float = 0.1, beta: float | N
 def partition(order: Order, split: str) -> str:
     """``Dir0.1`` or ``Path3``, with replacement, as training takes it.
 
-    At smoke scale the 20 and 10 of 100 classes become 2 and 1 of 10, unless other data are asked for.
+    At smoke scale 10, 20 and 30 of 100 classes become 1, 2 and 3 of 10.
     """
     kind, number = ("dirichlet", split[3:]) if split.startswith("Dir") else ("pathological", split[4:])
     if kind == "pathological" and int(number) >= 10 and order.scale == "smoke":

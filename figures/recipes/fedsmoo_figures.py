@@ -27,6 +27,7 @@ from figures.recipes.fedsmoo import (
 )
 from figures.recipes.recipe import Choice, Order, ScaleName
 from landscape.errors import FedscapeError
+from landscape.partitions.spec import read_spec
 from trainers.runs.planned import PlannedRun
 
 _SURFACE: dict[ScaleName, dict[str, Any]] = {
@@ -36,9 +37,13 @@ _SURFACE: dict[ScaleName, dict[str, Any]] = {
 }
 
 
-def _histograms(order: Order, data: Data, title: str) -> Histograms:
+_DATA = {"cifar10": "CIFAR-10", "cifar100": "CIFAR-100"}
+
+
+def _histograms(order: Order, data: Data) -> Histograms:
     drawn = run(order, "FedAvg", data, "Dir0.1", rounds=0)
     without = drawn.settings.partition.removesuffix("+replacement")
+    title = f"{_DATA.get(drawn.settings.data, drawn.settings.data)}, Dirichlet 0.1"
     return Histograms({title: (drawn, run(order, "FedAvg", data, "Dir0.1", rounds=0, partition=without))})
 
 
@@ -53,7 +58,7 @@ def _histograms(order: Order, data: Data, title: str) -> Histograms:
 )
 def f2(order: Order) -> Histograms:
     """Figure 2."""
-    return _histograms(order, "C10", "CIFAR-10, Dirichlet 0.1")
+    return _histograms(order, "C10")
 
 
 @FEDSMOO.recipe(
@@ -140,8 +145,9 @@ def f4(order: Order) -> Sweeps:
 )
 def f5(order: Order) -> HeatMaps:
     """Figure 5."""
-    panels = {"(a) Dirichlet 0.6": "Dir0.6", "(b) Pathological 30": "Path30"}
-    return HeatMaps({title: run(order, "FedAvg", "C100", split, rounds=0) for title, split in panels.items()})
+    dirichlet, pathological = (run(order, "FedAvg", "C100", split, rounds=0) for split in ("Dir0.6", "Path30"))
+    classes = read_spec(pathological.settings.partition).parameters[0]
+    return HeatMaps({"(a) Dirichlet 0.6": dirichlet, f"(b) Pathological {classes:g}": pathological})
 
 
 @FEDSMOO.recipe(
@@ -150,7 +156,7 @@ def f5(order: Order) -> HeatMaps:
 )
 def f6(order: Order) -> Histograms:
     """Figure 6."""
-    return _histograms(order, "C100", "CIFAR-100, Dirichlet 0.1")
+    return _histograms(order, "C100")
 
 
 _PENALTY = (
@@ -169,8 +175,7 @@ def _curves(order: Order, share: Share, ylabel: str, metric: str) -> Curves:
         panels[words[kind] + split.removeprefix(kind)] = {
             name: runs(order, name, "C10", split, share) for name in ALGORITHMS
         }
-    loss = "loss" in metric
-    return Curves(panels, ylabel, metric, percent=not loss, log_y=loss, smoothing=order.choice("window"))
+    return Curves(panels, ylabel, metric, percent="loss" not in metric, smoothing=order.choice("window"))
 
 
 def _losses(order: Order, share: Share) -> Curves:

@@ -230,7 +230,7 @@ def t5(order: Order) -> TableOf:
         "Accuracies: mean over the seeds, in percent, of each value of the grid, all other settings being Table 1's. "
         "SGD-type: FedAvg, the SAM rate of FedSAM, the momentum of FedCM; proxy-type: FedSMOO."
     )
-    return TableOf(entries, digits={c: 4 for _, c in entries}, footnotes=(note,))
+    return TableOf(entries, footnotes=(note,))
 
 
 Grid = Mapping[float, tuple[PlannedRun, ...]]
@@ -273,9 +273,9 @@ def _each(values: Sequence[float], of: Callable[[Any], Value], found: Sequence[A
     return "; ".join(f"{value:g}: {'-' if mean is None else f'{mean:.2f}'}" for value, mean in means.items())
 
 
-def _best(values: Sequence[float], of: Callable[[Any], Value], found: Sequence[Any]) -> float | None:
+def _best(values: Sequence[float], of: Callable[[Any], Value], found: Sequence[Any]) -> str | None:
     known = {value: mean for value, mean in _means(values, of, found).items() if mean is not None}
-    return max(known, key=known.__getitem__) if known else None
+    return f"{max(known, key=known.__getitem__):g}" if known else None
 
 
 @FEDSMOO.recipe(
