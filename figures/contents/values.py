@@ -33,8 +33,8 @@ def accuracy(metric: str = "test_accuracy", *, last: int = 1, share: float | Non
 
 
 def best_accuracy(metric: str = "test_accuracy") -> OfRun:
-    """Percent: the largest value of a metric."""
-    return lambda run: 100 * best(run, metric)
+    """Percent: the largest value of a metric; ``diverged`` of a run that did."""
+    return lambda run: "diverged" if run.status == "diverged" else 100 * best(run, metric)
 
 
 def deviation_over_clients(metric: str) -> Callable[[RecordedRun], float | None]:

@@ -204,7 +204,7 @@ def run(
     other: Algorithm | None = None,
     **changed: Any,
 ) -> PlannedRun:
-    """The run of an algorithm with seed 0 of those asked for.
+    """The run of an algorithm with the first of the seeds.
 
     Args:
         order: scale and choices.

@@ -123,11 +123,9 @@ def _reached(found: Sequence[RecordedRun], target: float, smoothing: Smoothing) 
     return to_target(found, target / 100, smoothing=smoothing)
 
 
-def _against(
-    order: Order, name: str, value: Callable[[ToTarget, ToTarget], float | None], reference: str = "FedAvg"
-) -> Joint:
-    """A value of an algorithm's rounds to the target and of the reference's, each over all seeds."""
-    mine, theirs = runs(order, name, "C10", "Path3"), runs(order, reference, "C10", "Path3")
+def _against(order: Order, name: str, value: Callable[[ToTarget, ToTarget], float | None]) -> Joint:
+    """A value of what an algorithm and FedAvg needed to the target, each over all seeds."""
+    mine, theirs = runs(order, name, "C10", "Path3"), runs(order, "FedAvg", "C10", "Path3")
     target, smoothing = _target(order), _smoothing(order)
 
     def joint(found: Sequence[RecordedRun]) -> Value:
@@ -306,9 +304,10 @@ def t6(order: Order) -> Together:
     return Together(halves)
 
 
-def _seconds(found: Sequence[RecordedRun]) -> float:
-    """A round's, with its evaluation, on average over rounds and seeds."""
-    return fmean(each.mean("seconds") or 0.0 for each in found)
+def _seconds(found: Sequence[RecordedRun]) -> float | None:
+    """A round's, with its evaluation, on average over rounds and seeds; ``None`` if one diverged in its first round."""
+    known = [mean for each in found if (mean := each.mean("seconds")) is not None]
+    return fmean(known) if len(known) == len(found) else None
 
 
 @FEDSMOO.recipe(
@@ -329,12 +328,14 @@ def t7(order: Order) -> TableOf:
     several = len(all_runs["FedAvg"])
 
     def total(found: Sequence[RecordedRun]) -> float | None:
-        reached = _reached(found, target, smoothing)
-        return None if reached is None or reached.mean_rounds is None else reached.mean_rounds * _seconds(found)
+        reached, seconds = _reached(found, target, smoothing), _seconds(found)
+        if reached is None or reached.mean_rounds is None or seconds is None:
+            return None
+        return reached.mean_rounds * seconds
 
-    def slowest(found: Sequence[RecordedRun]) -> float:
-        groups = [found[i : i + several] for i in range(several, len(found), several)]
-        return max(_seconds(group) for group in groups) / _seconds(found[:several])
+    def slowest(found: Sequence[RecordedRun]) -> float | None:
+        each = [_seconds(found[i : i + several]) for i in range(0, len(found), several)]
+        return speed_up(each[0], max(seconds for seconds in each if seconds is not None)) if each[0] else None
 
     for name, mine in all_runs.items():
         everyone = (*mine, *(each for others in all_runs.values() for each in others))

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from figures.contents.content import Results
 from figures.contents.table import Entry, Joint, TableOf
-from figures.contents.values import accuracy, collapsed, rounds_to
+from figures.contents.values import accuracy, best_accuracy, collapsed, rounds_to
 from figures.statistics import Smoothing
 from trainers import FedAvg, Settings
 from trainers.runs.planned import PlannedRun
@@ -40,6 +40,12 @@ def test_a_cell_of_a_run_at_chance_says_so_and_the_caption_says_where() -> None:
     assert product.table is not None
     assert product.table.rows == (("FedAvg", "diverged, 90.5"),)
     assert "FedAvg, C10: diverged in round 2." in product.caption
+
+
+def test_neither_the_last_nor_the_best_accuracy_of_a_diverged_run_is_a_number() -> None:
+    run = recorded([0.9, 0.8], "diverged")
+    assert accuracy()(run) == best_accuracy()(run) == "diverged"
+    assert best_accuracy()(recorded([0.9, 0.8])) == 90
 
 
 def test_columns_have_decimals_of_their_own() -> None:
