@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 
 from analysis import HessianReport
 from figures.contents.table import Value
-from figures.statistics import over_clients
+from figures.statistics import Smoothing, over_clients, remark, to_target
 from figures.statistics.spread import best, last_rounds
+from landscape.datasets import load_dataset
 from trainers.runs.records import RecordedRun
 
+_RAW = Smoothing()
 OfRun = Callable[[RecordedRun], Value]
 OfReport = Callable[[HessianReport], Value]
 
@@ -30,8 +33,8 @@ def accuracy(metric: str = "test_accuracy", *, last: int = 1, share: float | Non
 
 
 def best_accuracy(metric: str = "test_accuracy") -> OfRun:
-    """Percent: the largest value of a metric."""
-    return lambda run: 100 * best(run, metric)
+    """Percent: the largest value of a metric; ``diverged`` of a run that did."""
+    return lambda run: "diverged" if run.status == "diverged" else 100 * best(run, metric)
 
 
 def deviation_over_clients(metric: str) -> Callable[[RecordedRun], float | None]:
@@ -44,16 +47,26 @@ def deviation_over_clients(metric: str) -> Callable[[RecordedRun], float | None]
     return value
 
 
-def rounds_to(target: float, metric: str = "test_accuracy") -> OfRun:
+def rounds_to(target: float, metric: str = "test_accuracy", smoothing: Smoothing = _RAW) -> OfRun:
     """The first evaluated round whose metric is at least ``target`` (a share); ``>R`` after R rounds without."""
 
     def value(run: RecordedRun) -> Value:
-        for record in run.metrics:
-            if record.get(metric) is not None and record[metric] >= target:
-                return int(record["round"])
-        return f">{run.rounds}"
+        if not run.values(metric):
+            return run.status_text  # it diverged before the first evaluation
+        return to_target([run], target, metric=metric, smoothing=smoothing).rounds[0] or f">{run.rounds}"
 
     return value
+
+
+def collapsed(run: RecordedRun) -> str | None:
+    """That a run diverged, or ended at or near chance (:func:`figures.statistics.remark`); ``None``: it did not."""
+    settings = run.config["settings"]
+    return remark(run, _classes(settings["data"], settings["data_dir"]))
+
+
+@cache
+def _classes(data: str, data_dir: str) -> int:
+    return load_dataset(data, data_dir or None).classes
 
 
 def recorded(metric: str) -> OfRun:

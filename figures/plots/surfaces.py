@@ -145,7 +145,7 @@ def plot_over(
         figure.suptitle(title, parse_math=False)
     if caption:
         sign = f"grid: {above[0]}; it vanishes where it lies below the solid surface"
-        text = wrapped(f"{caption}; {sign}", float(figure.get_figwidth()))
+        text = wrapped(f"{caption.removesuffix('.')}; {sign}", float(figure.get_figwidth()))
         figure.supxlabel(text, fontsize=CAPTION, color="0.3", parse_math=False)
     return figure
 

@@ -4,6 +4,7 @@ from figures.recipes import (  # noqa: F401 - they declare the items
     fedsam_figures,
     fedsam_tables,
     fedsmoo_figures,
+    fedsmoo_tables,
     flat_minima_figures,
     flat_minima_tables,
 )

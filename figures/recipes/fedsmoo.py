@@ -1,4 +1,4 @@
-"""Dynamic Regularized Sharpness Aware Minimization in Federated Learning (FedSMOO; Sun et al., ICML 2023): its protocol.
+"""FedSMOO (Sun et al., ICML 2023: dynamic regularised sharpness-aware minimisation): the protocol of its experiments.
 
 Figures and tables are declared in :mod:`figures.recipes.fedsmoo_figures` and :mod:`figures.recipes.fedsmoo_tables`; all
 of them take their runs from :func:`run`, so that equal settings are one run.
@@ -11,7 +11,10 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Any, Literal
 
+from figures.contents.table import Entry
+from figures.contents.values import accuracy, best_accuracy, collapsed
 from figures.recipes.recipe import Choice, Order, Paper, ScaleName
+from landscape.errors import FedscapeError
 from trainers import (
     Algorithm,
     FedAdam,
@@ -36,10 +39,10 @@ FEDSMOO = Paper(
     "Sun et al., ICML 2023",
     stand_ins={
         "smoke": "digits stand in for CIFAR-10 and CIFAR-100, which then differ by their settings only (local batches, "
-        "β of FedSMOO, α of FedDyn, pathological:20 and :10 of 100 classes becoming :2 and :1 of 10); digits_mlp for "
+        "β of FedSMOO, α of FedDyn, 10, 20 and 30 of 100 classes a client becoming 1, 2 and 3 of 10); digits_mlp for "
         "ResNet-18; 2 of 20 clients a round for 10 % of 100, 2 of 40 for 5 % of 200; targets of rounds are lower.",
-        "small": "lenet_fed stands in for ResNet-18; 1 local epoch in batches of 20 (25 steps of each of 100 clients) for "
-        "5 epochs in batches of 50, and for 2 of CIFAR-100; 60 rounds for 800; targets of rounds are lower.",
+        "small": "lenet_fed stands in for ResNet-18; 1 local epoch in batches of 20 (25 steps of one of 100 clients) "
+        "for 5 epochs in batches of 50, and for 2 of CIFAR-100; 60 rounds for 800; targets of rounds are lower.",
     },
 )
 ALGORITHMS = ("FedAvg", "FedAdam", "SCAFFOLD", "FedCM", "FedDyn", "FedSAM", "MoFedSAM", "FedSMOO")
@@ -103,39 +106,76 @@ _CLIENTS: Mapping[ScaleName, Mapping[Share, tuple[int, int]]] = {
     "smoke": {"10%-100": (20, 2), "5%-200": (40, 2)},
 }
 """How many there are, and how many of them a round samples."""
+_BETA: Mapping[Data, float] = {"C10": 10.0, "C100": 100.0}
+"""β of FedSMOO, and 1/α of FedDyn."""
+Targets = Mapping[Share, Mapping[tuple[Data, str], tuple[int, int]]]
+TARGETS: dict[ScaleName, Targets] = {
+    "paper": {
+        "10%-100": {
+            ("C10", "Dir0.1"): (68, 74), ("C10", "Path3"): (68, 74),
+            ("C100", "Dir0.1"): (38, 43), ("C100", "Path10"): (35, 40),
+        },
+        "5%-200": {
+            ("C10", "Dir0.1"): (68, 74), ("C10", "Path3"): (68, 74),
+            ("C100", "Dir0.1"): (35, 40), ("C100", "Path10"): (33, 38),
+        },
+    },
+    "small": {
+        share: {
+            ("C10", "Dir0.1"): (30, 40), ("C10", "Path3"): (30, 40),
+            ("C100", "Dir0.1"): (5, 10), ("C100", "Path10"): (5, 10),
+        } for share in SHARES
+    },
+    "smoke": {
+        share: {
+            ("C10", "Dir0.1"): (45, 60), ("C10", "Path3"): (45, 60),
+            ("C100", "Dir0.1"): (45, 60), ("C100", "Path10"): (30, 40),
+        } for share in SHARES
+    },
+}  # fmt: skip
+"""Accuracies to reach, in percent."""
+STATISTIC = {
+    "statistic": Choice(
+        "last", "'after 800 rounds' may be the last round or a mean of the last; the code prints the best over rounds. "
+        "last, last10 (mean over the last 10 rounds) or best"
+    )
+}  # fmt: skip
 
 
-def algorithm(name: str, data: Data, variant: Any = "paper") -> tuple[Algorithm, float]:
-    """An algorithm with the paper's hyper-parameters (sections 5.1 and B.4), and the decay of its local rate.
-
-    Example:
-        >>> from figures.recipes.fedsmoo import algorithm
-        >>> algorithm("FedSMOO", "C100")
-        (FedSMOO(r=0.1, beta=100.0, variant='paper'), 0.9995)
-    """
-    beta = 10.0 if data == "C10" else 100.0
+def algorithm(order: Order, name: str, data: Data) -> tuple[Algorithm, float]:
+    """An algorithm with the paper's hyper-parameters (sections 5.1 and B.4), and the decay of its local rate."""
     made: dict[str, Algorithm] = {
         "FedAvg": FedAvg(),
         "FedAdam": FedAdam(server_lr=0.1, beta1=0.9, beta2=0.99, tau=0.01),
         "SCAFFOLD": Scaffold(),
         "FedCM": FedCM(alpha=0.1),
-        "FedDyn": FedDyn(alpha=1 / beta),
+        "FedDyn": FedDyn(alpha=1 / _BETA[data]),
         "FedSAM": FedSAM(rho=0.01),
         "MoFedSAM": MoFedSAM(rho=0.01, beta=0.1),
-        "FedSMOO": FedSMOO(r=0.1, beta=beta, variant=variant),
+        "FedSMOO": fedsmoo(order, data),
     }
     return made[name], 0.9995 if name in ("FedDyn", "FedSMOO") else 0.998
+
+
+def fedsmoo(order: Order, data: Data = "C10", *, r: float = 0.1, beta: float | None = None) -> FedSMOO:
+    """FedSMOO with the paper's hyper-parameters, unless others are given."""
+    return FedSMOO(r=r, beta=beta or _BETA[data], variant=_open(order, "variant"))
 
 
 def partition(order: Order, split: str) -> str:
     """``Dir0.1`` or ``Path3``, with replacement, as training takes it.
 
-    At smoke scale the 20 and 10 of 100 classes become 2 and 1 of 10, unless other data are asked for.
+    At smoke scale 10, 20 and 30 of 100 classes become 1, 2 and 3 of 10.
     """
     kind, number = ("dirichlet", split[3:]) if split.startswith("Dir") else ("pathological", split[4:])
     if kind == "pathological" and int(number) >= 10 and order.scale == "smoke":
         number = str(int(number) // 10)
     return f"{kind}:{number}+replacement"
+
+
+def _open(order: Order, name: str) -> Any:
+    """What is chosen in every run; the default where a recipe has runs of no rounds only, and leaves nothing open."""
+    return order.choice(name) if name in order.recipe.choices else CHOICES[name].default
 
 
 def settings(order: Order, data: Data = "C10", split: str = "Dir0.1", share: Share = "10%-100") -> Settings:
@@ -149,7 +189,7 @@ def settings(order: Order, data: Data = "C10", split: str = "Dir0.1", share: Sha
     return order.asked.settings(
         replace(
             base, data=name, partition=partition(order, split), clients=clients, per_round=per_round,
-            local_epochs=epochs, batch_size=batch, clip=order.choice("clip"), sampling=order.choice("sampling"),
+            local_epochs=epochs, batch_size=batch, clip=_open(order, "clip"), sampling=_open(order, "sampling"),
         )
     )  # fmt: skip
 
@@ -164,7 +204,7 @@ def run(
     other: Algorithm | None = None,
     **changed: Any,
 ) -> PlannedRun:
-    """The run of an algorithm with seed 0 of those asked for.
+    """The run of an algorithm with the first of the seeds.
 
     Args:
         order: scale and choices.
@@ -173,7 +213,7 @@ def run(
         other: the algorithm with other hyper-parameters.
         changed: fields of the settings.
     """
-    made, decay = algorithm(name, data, order.choice("variant"))
+    made, decay = algorithm(order, name, data)
     common = replace(settings(order, data, split, share), lr_decay=decay, seed=order.seeds((0, 1), (0, 1))[0])
     return PlannedRun(other or made, replace(common, **changed), Parts())
 
@@ -182,3 +222,16 @@ def runs(order: Order, name: str, *place: Any, **changed: Any) -> tuple[PlannedR
     """The runs of all seeds; arguments as those of :func:`run`."""
     first = run(order, name, *place, **changed)
     return tuple(first.seeded(seed) for seed in order.seeds((0, 1), (0, 1)))
+
+
+def final_accuracy(order: Order, nodes: tuple[PlannedRun, ...]) -> Entry:
+    """The accuracy after the last round, as chosen, with the remark that a run collapsed.
+
+    Raises:
+        FedscapeError: another statistic than those there are.
+    """
+    statistics = {"last": accuracy(), "last10": accuracy(last=10), "best": best_accuracy()}
+    chosen = order.choice("statistic")
+    if chosen not in statistics:
+        raise FedscapeError(f"the statistic of an accuracy is '{chosen}': give {', '.join(statistics)}")
+    return Entry(nodes, statistics[chosen], remark=collapsed)

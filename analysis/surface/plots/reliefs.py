@@ -125,9 +125,13 @@ def plot_superimposed(
     name = names[0]
     text = f"grid: {name}; it vanishes where it lies below the solid surface; {caption_of(surfaces)}"
     figure, axes = relief_axes(len(grid), len(surfaces) - 1, view, title_of(surfaces), text)
+    paper = current_style().paper
     for k, (ax, panel) in enumerate(placed(axes, [row[1:] for row in grid])):
         above, other = grid[k // (len(names) - 1)][0], names[1 + k % (len(names) - 1)]
-        dress_relief(ax, surfaces, common, label_of([panel.surface], quantity), f"{name} on {panel.title}")
+        # On a page's width the label of one panel would reach into the next; the scale is joint.
+        labelled = not paper or ax.get_subplotspec().is_last_col() or other == names[-1]
+        label = label_of([panel.surface], quantity) if labelled else ""
+        dress_relief(ax, surfaces, common, label, f"{name} on {panel.title}")
         if common is None:
             continue
         solid, _ = _cells(panel.surface, panel.values, common, MOST_CELLS)
@@ -139,6 +143,7 @@ def plot_superimposed(
             handles=[Patch(facecolor=SOLID, label=other), Line2D([], [], color=GRID, label=name)],
             loc="upper left",
             fontsize=pt(8),
+            **({"handlelength": 1.0, "handletextpad": 0.4, "borderpad": 0.2, "labelspacing": 0.2} if paper else {}),
         )
     return figure
 

@@ -15,6 +15,7 @@ from analysis.surface.plots.panels import plot_surface, plot_surfaces, plot_thre
 from analysis.surface.plots.reliefs import plot_reliefs, plot_superimposed
 from analysis.surface.plots.scales import Scale
 from landscape import FedscapeError
+from landscape.storage.style import PictureStyle
 from tests.analysis.surface.test_store import provenance
 
 X, Y = np.linspace(-1, 2, 7), np.linspace(0, 1, 5)
@@ -311,6 +312,15 @@ def test_superimposed_has_the_first_as_a_grid_over_each_other():
     assert transparent.sum() == (~transparent).sum() == 24
     np.testing.assert_allclose(faces(cells)[~transparent][:, :, 2], faces(cells)[transparent][:, :, 2] + 1)
     assert "grid: ours" in figure.get_supxlabel()
+
+
+def test_superimposed_has_the_label_of_its_joint_heights_once_a_row_on_a_page():
+    surfaces = [made(), made(), made()]
+    with PictureStyle("paper").drawing():
+        paper = plot_superimposed(surfaces, ["ours", "theirs", "others"])
+    screen = plot_superimposed(surfaces, ["ours", "theirs", "others"])
+    assert [bool(ax.get_zlabel()) for ax in paper.axes] == [False, True]
+    assert [bool(ax.get_zlabel()) for ax in screen.axes] == [True, True]
 
 
 def test_barrier_is_the_height_over_the_chord():
