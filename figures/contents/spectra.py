@@ -58,7 +58,7 @@ class Spectra:
                 )
                 for title, curves in found.items()
             ]
-            return plot_eigenvalues(panels, log_x=self.log_x, caption=caption)
+            return plot_eigenvalues(panels, log_x=self.log_x, caption=caption.removesuffix("."))
 
         rows = [
             (title, label, i + 1, float(r.eigen.values[i]), float(r.eigen.bounds[i]), str(bool(r.eigen.converged[i])))
@@ -94,7 +94,7 @@ class Densities:
 
         def draw() -> Figure:
             panels = [DensityPanel(title, list(c.values()), list(c)) for title, c in found.items()]
-            return plot_densities(panels, caption=caption)
+            return plot_densities(panels, caption=caption.removesuffix("."))
 
         rows: list[tuple[str | float | None, ...]] = []
         for title, curves in found.items():

@@ -45,7 +45,7 @@ class Surfaces:
             for joint in (False, True):
 
                 def draw(kind: Literal["relief", "contours"] = kind, joint: bool = joint) -> Figure:
-                    return plot_loss_surfaces(panels, kind=kind, joint=joint, caption=caption)
+                    return plot_loss_surfaces(panels, kind=kind, joint=joint, caption=caption.removesuffix("."))
 
                 scale = "One scale for all panels." if joint else "Each panel has a scale of its own."
                 name = f"{kind}-{'joint' if joint else 'own'}-scale"
@@ -79,7 +79,7 @@ class Superimposed:
         caption = surface_caption([above[1], *(surface for _, surface in below)])
 
         def draw() -> Figure:
-            return plot_over(above, below, caption=caption)
+            return plot_over(above, below, caption=caption.removesuffix("."))
 
         return [Product("", surface_numbers(dict([above, *below])), draw, caption=f"Grid: {above[0]}. {caption}")]
 
@@ -90,9 +90,11 @@ class Planes:
 
     Attributes:
         panels: by title: the measurement ``surface``, the quantity, and the split it is of.
+        told: which models they go through, in a sentence.
     """
 
     panels: Mapping[str, tuple[Measure, Quantity, Literal["train", "test"]]]
+    told: str = ""
 
     def nodes(self) -> Sequence[Node]:
         """All planes."""
@@ -107,11 +109,12 @@ class Planes:
             assert test is not None, "the recipe measures the test data"
             found[title] = test, quantity
         surfaces = {title: surface for title, (surface, _) in found.items()}
-        caption = surface_caption(list(surfaces.values()))
+        caption = " ".join(filter(None, [self.told, surface_caption(list(surfaces.values()))]))
 
         def draw() -> Figure:
             return plot_planes(
-                [PlanePanel(title, s, quantity) for title, (s, quantity) in found.items()], caption=caption
+                [PlanePanel(title, s, quantity) for title, (s, quantity) in found.items()],
+                caption=caption.removesuffix("."),
             )
 
         return [Product("", surface_numbers(surfaces), draw, caption=caption)]

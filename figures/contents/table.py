@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from figures.contents.content import Printings, Product, Results
@@ -24,11 +24,13 @@ class Entry:
         nodes: one for each seed.
         value: of a node's result.
         deviation: of a node's result, such as that over the clients; the deviation over the seeds unless given.
+        remark: why a node's value is no result, such as that the run ended at chance; ``None`` where it is one.
     """
 
     nodes: tuple[Node, ...]
     value: Callable[[Any], Value]
     deviation: Callable[[Any], float | None] | None = None
+    remark: Callable[[Any], str | None] | None = None
 
     def measured(self, results: Results) -> Measured:
         """Mean and deviation of what the nodes gave."""
@@ -42,7 +44,30 @@ class Entry:
             own = [self.deviation(result) for result in found if result is not None]
             known = [each for each in own if each is not None]
             apart = statistics.fmean(known) if known and len(known) == len(values) else None
-        return Measured.of(values, apart, over="seeds" if self.deviation is None else "clients")
+        cell = Measured.of(values, apart, over="seeds" if self.deviation is None else "clients")
+        told = [] if self.remark is None else [self.remark(result) for result in found if result is not None]
+        return replace(cell, remarks=tuple(dict.fromkeys(each for each in told if each is not None)))
+
+
+@dataclass(frozen=True)
+class Joint:
+    """What stands in a cell that several nodes make together, such as how many times one's rounds fit into another's.
+
+    Attributes:
+        nodes: all of them.
+        value: of their results, in the order of the nodes.
+    """
+
+    nodes: tuple[Node, ...]
+    value: Callable[[Sequence[Any]], Value]
+
+    def measured(self, results: Results) -> Measured:
+        """The one value; why there is none where a node has failed."""
+        failed = [results.failed.get(node, "not made") for node in self.nodes if results.get(node) is None]
+        return Measured.of([f"failed: {failed[0]}" if failed else self.value([results[n] for n in self.nodes])])
+
+
+Cell = Entry | Joint
 
 
 @dataclass(frozen=True)
@@ -54,12 +79,14 @@ class Measured:
         mean: over the seeds; ``None`` if one of them has no number.
         deviation: over the seeds (with divisor n − 1), or as recorded over the clients; ``None`` if there is none.
         over: what the deviation is over.
+        remarks: why it is no result, where it is none.
     """
 
     values: tuple[Value, ...]
     mean: float | None
     deviation: float | None
     over: str
+    remarks: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, values: Sequence[Value], deviation: float | None = None, over: str = "seeds") -> Measured:
@@ -93,14 +120,14 @@ class TableOf:
     Attributes:
         entries: by row and column, named as in the paper's printed numbers; in the order in which they are set.
         unit: of all values, in words.
-        digits: decimals.
+        digits: decimals; by column where they differ.
         corner: what stands above the names of the rows.
         footnotes: below the table.
     """
 
-    entries: Mapping[tuple[str, str], Entry]
+    entries: Mapping[tuple[str, str], Cell]
     unit: str = ""
-    digits: int = 2
+    digits: int | Mapping[str, int] = 2
     corner: str = ""
     footnotes: tuple[str, ...] = ()
 
@@ -114,6 +141,7 @@ class TableOf:
         seeds = max((len(cell.values) for cell in measured.values()), default=1)
         spread = {cell.over for cell in measured.values() if cell.deviation is not None}
         notes = [f"±: standard deviation over the {'seeds (n − 1)' if of == 'seeds' else of}." for of in sorted(spread)]
+        notes += [f"{', '.join(place)}: {each}." for place, cell in measured.items() for each in cell.remarks]
         caption = " ".join([*([f"Unit: {self.unit}."] if self.unit else []), *notes, *self.footnotes])
         return [Product("", self._numbers(measured, printed, seeds), None, self._table(measured, printed), caption)]
 
@@ -129,9 +157,10 @@ class TableOf:
             line: list[str | float | None] = [row]
             for column in columns:
                 cell, theirs = measured.get((row, column)), printed.get((row, column))
-                line.append(None if cell is None else cell.text(self.digits))
+                digits = self.digits if isinstance(self.digits, int) else self.digits[column]
+                line.append(None if cell is None else _marked(cell, digits))
                 if column in beside:
-                    line += [None if theirs is None else str(theirs), _difference(cell, theirs, self.digits)]
+                    line += [None if theirs is None else str(theirs) or "-", _difference(cell, theirs, digits)]
             lines.append(tuple(line))
         return Table(tuple(head), tuple(lines))
 
@@ -145,6 +174,13 @@ class TableOf:
             values = [*cell.values, *[None] * (seeds - len(cell.values))]
             lines.append((row, column, self.unit, cell.mean, cell.deviation, *values, *(paper if beside else [])))
         return Table(("row", "column", "unit", "mean", "deviation", *each, *beside), tuple(lines))
+
+
+def _marked(cell: Measured, digits: int) -> str:
+    """With the remarks' first words: the caption has all of them."""
+    words = dict.fromkeys(each.partition(":")[0] for each in cell.remarks)
+    text = cell.text(digits)
+    return " ".join([text, *(f"({word})" for word in words if word not in text)])
 
 
 def _text(value: Value, digits: int) -> str:

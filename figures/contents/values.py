@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 
 from analysis import HessianReport
 from figures.contents.table import Value
-from figures.statistics import over_clients
+from figures.statistics import Smoothing, over_clients, remark, to_target
 from figures.statistics.spread import best, last_rounds
+from landscape.datasets import load_dataset
 from trainers.runs.records import RecordedRun
 
 OfRun = Callable[[RecordedRun], Value]
@@ -44,16 +46,24 @@ def deviation_over_clients(metric: str) -> Callable[[RecordedRun], float | None]
     return value
 
 
-def rounds_to(target: float, metric: str = "test_accuracy") -> OfRun:
+def rounds_to(target: float, metric: str = "test_accuracy", smoothing: Smoothing = Smoothing()) -> OfRun:
     """The first evaluated round whose metric is at least ``target`` (a share); ``>R`` after R rounds without."""
 
     def value(run: RecordedRun) -> Value:
-        for record in run.metrics:
-            if record.get(metric) is not None and record[metric] >= target:
-                return int(record["round"])
-        return f">{run.rounds}"
+        return to_target([run], target, metric=metric, smoothing=smoothing).rounds[0] or f">{run.rounds}"
 
     return value
+
+
+def collapsed(run: RecordedRun) -> str | None:
+    """That a run diverged, or ended at or near chance (:func:`figures.statistics.remark`); ``None``: it did not."""
+    settings = run.config["settings"]
+    return remark(run, _classes(settings["data"], settings["data_dir"]))
+
+
+@cache
+def _classes(data: str, data_dir: str) -> int:
+    return load_dataset(data, data_dir or None).classes
 
 
 def recorded(metric: str) -> OfRun:

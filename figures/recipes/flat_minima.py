@@ -43,6 +43,8 @@ FLAT_MINIMA = Paper(
     },
 )
 
+METHODS = ("FedAvg", "FedSAM", "FedASAM", "FedAvg+SWA", "FedSAM+SWA", "FedASAM+SWA")
+"""The paper's own, and the baseline."""
 ALPHAS: dict[Cifar, tuple[float, float, float]] = {"CIFAR10": (0, 0.05, 100), "CIFAR100": (0, 0.5, 1000)}
 """Total concentrations, the most heterogeneous first [P]."""
 _CLIENTS: dict[ScaleName, dict[int, int]] = {
@@ -90,6 +92,11 @@ HOLES = (
 def target(order: Order) -> Cifar:
     """The data set of what the paper measures on CIFAR-100."""
     return "CIFAR10" if order.scale == "small" else "CIFAR100"
+
+
+def cifars(order: Order) -> tuple[Cifar, ...]:
+    """The data sets of what the paper has on both."""
+    return ("CIFAR10",) if order.scale == "small" else ("CIFAR100", "CIFAR10")
 
 
 def alphas(order: Order) -> tuple[float, float, float]:

@@ -5,11 +5,9 @@ from __future__ import annotations
 from figures.contents.content import Content
 from figures.contents.table import Entry, TableOf
 from figures.contents.values import eigenvalue, eigenvalue_ratio
-from figures.recipes.flat_minima import ALPHAS, CHOICES, FLAT_MINIMA, HOLES, target
+from figures.recipes.flat_minima import ALPHAS, CHOICES, FLAT_MINIMA, HOLES, METHODS, target
 from figures.recipes.flat_minima_figures import SPECTRUM, global_hessian
 from figures.recipes.recipe import Order
-
-_ROWS = ("FedAvg", "FedSAM", "FedASAM", "FedAvg+SWA", "FedSAM+SWA", "FedASAM+SWA")
 
 
 @FLAT_MINIMA.recipe(
@@ -25,7 +23,7 @@ def t1(order: Order) -> Content:
     shown = ALPHAS[cifar][::2] if order.scale == "small" else ALPHAS[cifar]
     entries = {}
     for alpha in shown:
-        for method in _ROWS:
+        for method in METHODS:
             node = (global_hessian(order, method, alpha),)
             column = f"{cifar} alpha={alpha:g} lambda_max"
             entries[method, column] = Entry(node, eigenvalue())
