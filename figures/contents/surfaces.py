@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 import numpy as np
@@ -90,11 +90,11 @@ class Planes:
 
     Attributes:
         panels: by title: the measurement ``surface``, the quantity, and the split it is of.
-        told: which models they go through, in a sentence.
+        models: what the three are called, by title; by algorithm and run unless given.
     """
 
     panels: Mapping[str, tuple[Measure, Quantity, Literal["train", "test"]]]
-    told: str = ""
+    models: Mapping[str, tuple[str, str, str]] = field(default_factory=dict)
 
     def nodes(self) -> Sequence[Node]:
         """All planes."""
@@ -107,9 +107,9 @@ class Planes:
             surface: Surface = results[node]
             test = surface.test if split == "test" and surface.provenance.split != "test" else surface
             assert test is not None, "the recipe measures the test data"
-            found[title] = test, quantity
+            found[title] = (named(test, self.models[title]) if title in self.models else test), quantity
         surfaces = {title: surface for title, (surface, _) in found.items()}
-        caption = " ".join(filter(None, [self.told, surface_caption(list(surfaces.values()))]))
+        caption = surface_caption(list(surfaces.values()))
 
         def draw() -> Figure:
             return plot_planes(
@@ -118,6 +118,13 @@ class Planes:
             )
 
         return [Product("", surface_numbers(surfaces), draw, caption=caption)]
+
+
+def named(surface: Surface, labels: tuple[str, str, str]) -> Surface:
+    """A plane through three models with other labels of them."""
+    marks = tuple(replace(mark, label=label) for mark, label in zip(surface.marks, labels, strict=True))
+    axes = f"distance from {labels[0]} towards {labels[1]}", f"distance towards {labels[2]}"
+    return replace(surface, marks=marks, axis_labels=axes)
 
 
 def surface_numbers(surfaces: Mapping[str, Surface]) -> Table:

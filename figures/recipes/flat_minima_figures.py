@@ -94,7 +94,9 @@ def f1(order: Order) -> Content:
     | {
         "points": Choice(41, "points along each axis", {"smoke": 17, "small": 21}),
         "span": Choice(0.2, "how far the planes reach beyond the models, as a share of their extent"),
-        "clients": Choice((0, 1, 2), "which of the clients of the last round, in the order of their numbers"),
+        "clients": Choice(
+            (0, 1, 2), "which of the clients of the last round, or of the last kept ones where it has fewer than three"
+        ),
     },
     holes=HOLES,
 )
@@ -111,12 +113,8 @@ def f2(order: Order) -> Content:
     for letter, alpha in (("c", low), ("d", high)):
         local = Measure("surface", _local_models(order, runs[alpha]), options | {"split": "test"})
         panels[f"({letter}) three clients' models, α = {alpha:g}"] = (local, "error", "test")
-    caption = (
-        "(a), (b): w1, w2 and w3 are the global models of α = "
-        + ", ".join(f"{alpha:g}" for alpha in runs)
-        + "; (c), (d): local models of one round."
-    )
-    return Planes(panels, told=caption)
+    first, middle, last = (f"α = {alpha:g}" for alpha in alphas(order))
+    return Planes(panels, dict.fromkeys(list(panels)[:2], (first, middle, last)))
 
 
 def _local_models(order: Order, run: PlannedRun) -> tuple[RunModel, ...]:
