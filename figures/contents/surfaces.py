@@ -142,8 +142,8 @@ def surface_numbers(surfaces: Mapping[str, Surface]) -> Table:
 
 def surface_caption(surfaces: Sequence[Surface]) -> str:
     """Which data, which directions, and what was interpolated and how well."""
-    first = surfaces[0]
-    told = [f"{first.provenance.samples:,} {first.split_word} samples, {first.recipe}."]
+    samples = dict.fromkeys(f"{s.provenance.samples:,} {s.split_word}" for s in surfaces)
+    told = [f"{' and '.join(samples)} samples, {surfaces[0].recipe}."]
     errors = [s.estimated_error for s in surfaces if s.estimated_error]
     if errors:
         told.append(f"Interpolated between measured points; estimated error of the loss up to {max(errors):.2g} of it.")

@@ -104,9 +104,11 @@ _GENERATED = "figures.generated"
 _PLACES = {
     "paper": {"IDDA country": "idda_country", "IDDA rainy": "idda_rainy", "Cityscapes": "cityscapes"},
     "smaller": {
-        "IDDA country": f"{_GENERATED}:country", "IDDA rainy": f"{_GENERATED}:rainy", "Cityscapes": f"{_GENERATED}:city",
+        "IDDA country": f"{_GENERATED}:country",
+        "IDDA rainy": f"{_GENERATED}:rainy",
+        "Cityscapes": f"{_GENERATED}:city",
     },
-}  # fmt: skip
+}
 _SILO = ("SiloBN", "SiloBN+SAM", "SiloBN+ASAM")
 
 
@@ -128,9 +130,8 @@ _SILO = ("SiloBN", "SiloBN+SAM", "SiloBN+ASAM")
         "lr": Choice(0.05, "the rate", {"smoke": 0.3, "small": 0.3}),
     },
     slips=(
-        "SiloBN+SAM and SiloBN+ASAM are said to be with SWA, which their labels do not have",
-        "one value of Cityscapes, 45.64, is legible for FedASAM and FedAvg+SWA; FedASAM+SWA with heterogeneous clients "
-        "is lost",
+        "the best is said to be ASAM + SWA with SiloBN, and no row with SiloBN names SWA",
+        "one value of Cityscapes, 45.64, is legible for FedASAM and FedAvg+SWA; FedASAM+SWA, heterogeneous, is lost",
     ),
     holes=("BiSeNet V2's auxiliary heads and FedDrive's augmentation",),
 )
