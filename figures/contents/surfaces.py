@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 import numpy as np
@@ -45,7 +45,7 @@ class Surfaces:
             for joint in (False, True):
 
                 def draw(kind: Literal["relief", "contours"] = kind, joint: bool = joint) -> Figure:
-                    return plot_loss_surfaces(panels, kind=kind, joint=joint, caption=caption)
+                    return plot_loss_surfaces(panels, kind=kind, joint=joint, caption=caption.removesuffix("."))
 
                 scale = "One scale for all panels." if joint else "Each panel has a scale of its own."
                 name = f"{kind}-{'joint' if joint else 'own'}-scale"
@@ -79,7 +79,7 @@ class Superimposed:
         caption = surface_caption([above[1], *(surface for _, surface in below)])
 
         def draw() -> Figure:
-            return plot_over(above, below, caption=caption)
+            return plot_over(above, below, caption=caption.removesuffix("."))
 
         return [Product("", surface_numbers(dict([above, *below])), draw, caption=f"Grid: {above[0]}. {caption}")]
 
@@ -90,9 +90,11 @@ class Planes:
 
     Attributes:
         panels: by title: the measurement ``surface``, the quantity, and the split it is of.
+        models: what the three are called, by title; by algorithm and run unless given.
     """
 
     panels: Mapping[str, tuple[Measure, Quantity, Literal["train", "test"]]]
+    models: Mapping[str, tuple[str, str, str]] = field(default_factory=dict)
 
     def nodes(self) -> Sequence[Node]:
         """All planes."""
@@ -105,16 +107,24 @@ class Planes:
             surface: Surface = results[node]
             test = surface.test if split == "test" and surface.provenance.split != "test" else surface
             assert test is not None, "the recipe measures the test data"
-            found[title] = test, quantity
+            found[title] = (named(test, self.models[title]) if title in self.models else test), quantity
         surfaces = {title: surface for title, (surface, _) in found.items()}
         caption = surface_caption(list(surfaces.values()))
 
         def draw() -> Figure:
             return plot_planes(
-                [PlanePanel(title, s, quantity) for title, (s, quantity) in found.items()], caption=caption
+                [PlanePanel(title, s, quantity) for title, (s, quantity) in found.items()],
+                caption=caption.removesuffix("."),
             )
 
         return [Product("", surface_numbers(surfaces), draw, caption=caption)]
+
+
+def named(surface: Surface, labels: tuple[str, str, str]) -> Surface:
+    """A plane through three models with other labels of them."""
+    marks = tuple(replace(mark, label=label) for mark, label in zip(surface.marks, labels, strict=True))
+    axes = f"distance from {labels[0]} towards {labels[1]}", f"distance towards {labels[2]}"
+    return replace(surface, marks=marks, axis_labels=axes)
 
 
 def surface_numbers(surfaces: Mapping[str, Surface]) -> Table:
@@ -132,8 +142,8 @@ def surface_numbers(surfaces: Mapping[str, Surface]) -> Table:
 
 def surface_caption(surfaces: Sequence[Surface]) -> str:
     """Which data, which directions, and what was interpolated and how well."""
-    first = surfaces[0]
-    told = [f"{first.provenance.samples:,} {first.split_word} samples, {first.recipe}."]
+    samples = dict.fromkeys(f"{s.provenance.samples:,} {s.split_word}" for s in surfaces)
+    told = [f"{' and '.join(samples)} samples, {surfaces[0].recipe}."]
     errors = [s.estimated_error for s in surfaces if s.estimated_error]
     if errors:
         told.append(f"Interpolated between measured points; estimated error of the loss up to {max(errors):.2g} of it.")

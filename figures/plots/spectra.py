@@ -120,8 +120,9 @@ def plot_eigenvalues(
             ax.axhline(0, color="0.5", linewidth=line_width(0.5), zorder=0)
         else:
             ax.set_yscale("log")
-            ax.set_ylim(bottom=floor)
         ax.grid(alpha=0.3)
+    if floor is not None:  # last: with limits set, a shared axis no longer grows with what is drawn
+        made.axes[0].set_ylim(bottom=floor)
     add_legend(made, handles, legend)
     return made.finish(title, "; ".join(filter(None, [caption, *signs(spectra, log_y=log_y)])))
 

@@ -7,6 +7,7 @@ from figures.recipes import (  # noqa: F401 - they declare the items
     fedsmoo_tables,
     flat_minima_figures,
     flat_minima_tables,
+    flat_minima_tasks,
 )
 from figures.recipes.fedsam import FEDSAM
 from figures.recipes.fedsmoo import FEDSMOO

@@ -31,6 +31,7 @@ from trainers import (
 from trainers.runs.planned import PlannedRun
 
 Cifar = Literal["CIFAR10", "CIFAR100"]
+Augmented = Literal["", "mixup", "cutout"]
 
 FLAT_MINIMA = Paper(
     "flat-minima",
@@ -43,6 +44,8 @@ FLAT_MINIMA = Paper(
     },
 )
 
+METHODS = ("FedAvg", "FedSAM", "FedASAM", "FedAvg+SWA", "FedSAM+SWA", "FedASAM+SWA")
+"""The paper's own, and the baseline."""
 ALPHAS: dict[Cifar, tuple[float, float, float]] = {"CIFAR10": (0, 0.05, 100), "CIFAR100": (0, 0.5, 1000)}
 """Total concentrations, the most heterogeneous first [P]."""
 _CLIENTS: dict[ScaleName, dict[int, int]] = {
@@ -92,6 +95,11 @@ def target(order: Order) -> Cifar:
     return "CIFAR10" if order.scale == "small" else "CIFAR100"
 
 
+def cifars(order: Order) -> tuple[Cifar, ...]:
+    """The data sets of what the paper has on both."""
+    return ("CIFAR10",) if order.scale == "small" else ("CIFAR100", "CIFAR10")
+
+
 def alphas(order: Order) -> tuple[float, float, float]:
     """α of what the paper measures on CIFAR-100."""
     return ALPHAS[target(order)]
@@ -105,7 +113,7 @@ def cifar_run(
     clients: int = 5,
     *,
     epochs: int = 1,
-    augmented: Literal["", "mixup", "cutout"] = "",
+    augmented: Augmented = "",
 ) -> tuple[PlannedRun, ...]:
     """The runs of a method, one a seed (the paper does not say how many it had).
 
@@ -126,6 +134,8 @@ def cifar_run(
         per_round=_CLIENTS[order.scale][clients],
         local_epochs=epochs,
     )
+    if method.startswith("FedDyn") and cifar == "CIFAR100":
+        settings = replace(settings, clip=order.choice("feddyn_clip"))
     kept = cifar == target(order) and clients == 5 and epochs == 1 and not augmented
     if kept and method in ("FedAvg", "FedASAM"):
         settings = replace(settings, save_every=kept_every(settings.rounds), save_clients=True)
@@ -148,9 +158,19 @@ def kept_every(rounds: int) -> int:
     return max(1, rounds // (100 if rounds >= 1000 else 10))
 
 
-def method_parts(
-    order: Order, method: str, cifar: Cifar, augmented: Literal["", "mixup", "cutout"] = ""
-) -> tuple[Algorithm, Parts]:
+def centralised_run(order: Order, method: str, augmented: Augmented = "") -> tuple[PlannedRun, ...]:
+    """Centralised training on the data that stand for CIFAR-100, with the parts in a name such as
+    ``Centralised+ASAM+SWA``; a round is an epoch."""
+    cifar = target(order)
+    settings = replace(
+        cifar_settings(order, cifar),
+        rounds=order.choice("epochs"), lr=order.choice("centralised_lr"), partition="iid", clients=1, per_round=1,
+    )  # fmt: skip
+    algorithm, parts = method_parts(order, method, cifar, augmented)
+    return tuple(PlannedRun(algorithm, replace(settings, seed=seed), parts) for seed in order.seeds((0,)))
+
+
+def method_parts(order: Order, method: str, cifar: Cifar, augmented: Augmented = "") -> tuple[Algorithm, Parts]:
     """The algorithm and the parts that a name such as ``FedDyn+ASAM+SWA`` stands for."""
     base, *added = method.split("+")
     other = cifar == "CIFAR100"

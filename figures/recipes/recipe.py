@@ -122,6 +122,7 @@ class Recipe:
         slips: known errors of the paper that concern it; footnotes.
         holes: settings that only the authors' code has, and which are not reproduced.
         stand_ins: what stands in for the paper's data and models at the smaller scales.
+        told: sections whose text gives numbers of it, as the printed numbers name them (``text-5.1``).
     """
 
     paper: str
@@ -132,6 +133,7 @@ class Recipe:
     slips: tuple[str, ...] = ()
     holes: tuple[str, ...] = ()
     stand_ins: Mapping[ScaleName, str] = field(default_factory=dict)
+    told: tuple[str, ...] = ()
 
     @property
     def id(self) -> str:
@@ -147,9 +149,9 @@ class Recipe:
         return self.build(Order(self, asked))
 
     def printed(self) -> Mapping[tuple[str, str], Printed]:
-        """The numbers that the paper prints in it, by row and column."""
-        numbers = printed_numbers(self.paper)
-        return {(row, column): number for (item, row, column), number in numbers.items() if item == self.item}
+        """The numbers that the paper prints in it, or gives of it in its text, by row and column."""
+        numbers, items = printed_numbers(self.paper), (self.item, *self.told)
+        return {(row, column): number for (item, row, column), number in numbers.items() if item in items}
 
 
 @dataclass(frozen=True)
@@ -189,12 +191,13 @@ class Paper:
         choices: Mapping[str, Choice] = MappingProxyType({}),
         slips: Sequence[str] = (),
         holes: Sequence[str] = (),
+        told: Sequence[str] = (),
     ) -> Callable[[Callable[[Order], Content]], Callable[[Order], Content]]:
         """Decorator: declare a figure or table by the function that builds its content."""
 
         def declare(build: Callable[[Order], Content]) -> Callable[[Order], Content]:
             self.recipes[item] = Recipe(
-                self.name, item, shows, build, choices, tuple(slips), tuple(holes), self.stand_ins
+                self.name, item, shows, build, choices, tuple(slips), tuple(holes), self.stand_ins, tuple(told)
             )
             return build
 

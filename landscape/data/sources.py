@@ -92,6 +92,13 @@ _FASHION_FILES = _idx(
         "15d484375f8d13e6eb1aabb0c3f46965",
     ),
 )
+_IDDA = Source(
+    "idda",
+    "IDDAsmall/DOMAIN/{RGB/*.jpg,Semantic/*.png}; with clients/{train,test}/*.json of FedDrive its clients, "
+    "else one a domain, and domains T07_* (country) are the test set; its settings need "
+    "clients/{country,rainy}/{train,seen,unseen}/*.json",
+    by_hand="from its authors, who send IDDA V3 to who asks at https://idda-dataset.github.io, and unpack it there",
+)
 _EMNIST = Source(
     "EMNIST/raw",
     "emnist-byclass-{train,test}-{images-idx3,labels-idx1}-ubyte, plain or .gz",
@@ -262,12 +269,8 @@ SOURCES: dict[str, Source] = {
         by_hand="with an account at https://www.cityscapes-dataset.com and pip install cityscapesscripts: "
         "csDownload -d cityscapes gtFine_trainvaltest.zip leftImg8bit_trainvaltest.zip, and unpack both there",
     ),
-    "idda": Source(
-        "idda",
-        "IDDAsmall/DOMAIN/{RGB/*.jpg,Semantic/*.png}; with clients/{train,test}/*.json of FedDrive its clients, "
-        "else one a domain, and domains T07_* (country) are the test set",
-        by_hand="from its authors, who send IDDA V3 to who asks at https://idda-dataset.github.io, and unpack it there",
-    ),
+    "idda": _IDDA,
+    **{name: _IDDA for name in ("idda_country", "idda_country_seen", "idda_rainy", "idda_rainy_seen")},
 }
 
 

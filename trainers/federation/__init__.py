@@ -4,7 +4,7 @@ from trainers.federation.aggregate import Aggregate
 from trainers.federation.batches import batch_indices
 from trainers.federation.client_store import ClientStore
 from trainers.federation.execution import ClientResult, Executor, SequentialExecutor
-from trainers.federation.federation import Federation, RoundRecord
+from trainers.federation.federation import Federation, RoundRecord, sampled_clients
 from trainers.federation.local import LocalWork, local_step
 
 __all__ = [
@@ -18,4 +18,5 @@ __all__ = [
     "SequentialExecutor",
     "batch_indices",
     "local_step",
+    "sampled_clients",
 ]

@@ -133,7 +133,7 @@ class Federation:
     def step(self) -> RoundRecord:
         """One round: sample, broadcast, local work, aggregate, server step."""
         settings, number = self.settings, self.round + 1
-        sampled = self._sample(number)
+        sampled = sampled_clients(settings, number)
         round = Round(number, self._rate(number), len(sampled) / settings.clients)
         sent = State.of(self.algorithm.broadcast(self.server))
         if len(self.statistics) and not self._silo:
@@ -271,15 +271,28 @@ class Federation:
             self._evaluated = self._evaluated + self._weight(client) * (model - before)
             self._latest.put(client, State(model=model))
 
-    def _sample(self, number: int) -> list[int]:
-        settings, random = self.settings, numpy_generator(self.settings.seed, "clients", number)
-        if settings.sampling == "exact":
-            chosen = random.choice(settings.clients, settings.per_round, replace=False)
-            return sorted(int(client) for client in chosen)
-        while True:  # a round needs at least one client: draw again if none is chosen
-            drawn = (random.random(settings.clients) < settings.per_round / settings.clients).nonzero()[0]
-            if len(drawn):
-                return [int(client) for client in drawn]
+
+def sampled_clients(settings: Settings, number: int) -> list[int]:
+    """The clients that take part in a round, ascending; they follow from the settings, so that they are known before.
+
+    Args:
+        settings: of the run.
+        number: the round, 1 for the first.
+
+    Example:
+        >>> from trainers import Settings
+        >>> from trainers.federation import sampled_clients
+        >>> sampled_clients(Settings(clients=4, per_round=4), 1)
+        [0, 1, 2, 3]
+    """
+    random = numpy_generator(settings.seed, "clients", number)
+    if settings.sampling == "exact":
+        chosen = random.choice(settings.clients, settings.per_round, replace=False)
+        return sorted(int(client) for client in chosen)
+    while True:  # a round needs at least one client: draw again if none is chosen
+        drawn = (random.random(settings.clients) < settings.per_round / settings.clients).nonzero()[0]
+        if len(drawn):
+            return [int(client) for client in drawn]
 
 
 class _Clock:

@@ -221,7 +221,8 @@ def dress_relief(ax: Any, surfaces: Sequence[Surface], scale: Scale | None, labe
 
 def _short_lines(label: str) -> str:
     """Break a label into lines that fit an axis in perspective, which is short."""
-    return textwrap.fill(label, 26, break_on_hyphens=False)
+    # A sum is not broken before its last term.
+    return textwrap.fill(label.replace(" + ", "\u00a0+\u00a0"), 26, break_on_hyphens=False)
 
 
 def _cells(surface: Surface, values: np.ndarray, scale: Scale, most: int) -> tuple[np.ndarray, np.ndarray]:

@@ -88,6 +88,44 @@ def idda(data_dir: Path | None) -> Dataset:
     return _dataset("idda", folder, train, test, IDDA_SIZE, ids, _IDDA_CLASSES)
 
 
+@DATASETS.register("idda_country")
+def idda_country(data_dir: Path | None) -> Dataset:
+    """IDDA (small) in FedDrive's country setting, tested in the country, which no client has seen."""
+    return _idda_setting(data_dir, "country", "unseen")
+
+
+@DATASETS.register("idda_country_seen")
+def idda_country_seen(data_dir: Path | None) -> Dataset:
+    """IDDA (small) in FedDrive's country setting, tested in the domains that clients have."""
+    return _idda_setting(data_dir, "country", "seen")
+
+
+@DATASETS.register("idda_rainy")
+def idda_rainy(data_dir: Path | None) -> Dataset:
+    """IDDA (small) in FedDrive's rainy setting, tested in the rain, which no client has seen."""
+    return _idda_setting(data_dir, "rainy", "unseen")
+
+
+@DATASETS.register("idda_rainy_seen")
+def idda_rainy_seen(data_dir: Path | None) -> Dataset:
+    """IDDA (small) in FedDrive's rainy setting, tested in the domains that clients have."""
+    return _idda_setting(data_dir, "rainy", "seen")
+
+
+def _idda_setting(data_dir: Path | None, setting: str, test: str) -> Dataset:
+    """By FedDrive's JSON files in ``clients/SETTING/train``, ``.../seen`` and ``.../unseen``."""
+    folder = source_folder("idda", data_dir)
+    images = folder / "IDDAsmall"
+    found = [_by_client(folder, f"{setting}/{part}", images, images) for part in ("train", test)]
+    if not all(found):
+        raise FedscapeError(
+            f"{folder / 'clients' / setting} must hold FedDrive's JSON files of this setting in train, seen and unseen"
+        )
+    return _dataset(
+        f"idda_{setting}", folder, found[0], found[1], IDDA_SIZE, table(dict(enumerate(_IDDA))), _IDDA_CLASSES
+    )
+
+
 def _by_client(folder: Path, part: str, images: Path, labels: Path) -> Scenes:
     """The scenes of each client by FedDrive's JSON files in ``clients/PART/``; empty without such files."""
     listing = folder / "clients" / part

@@ -29,6 +29,12 @@ def test_values_and_bounds_are_at_their_ranks():
     assert figure.get_supxlabel() == "bands: error bounds"
 
 
+def test_a_later_panel_with_larger_values_stretches_the_common_axis():
+    larger = Spectrum("FedSAM", [800.0, 4.0, 2.0], [0.1, 0.2, 0.3])
+    figure = plot_eigenvalues([SpectraPanel("first", [PLAIN]), SpectraPanel("second", [larger])])
+    assert {ax.get_ylim()[1] > 800 for ax in figure.axes} == {True}
+
+
 def test_on_a_logarithm_negative_doubtful_and_zero_values_are_told_apart():
     figure = plot_eigenvalues([SpectraPanel("p", [MIXED])], caption="mine")
     (ax,) = figure.axes

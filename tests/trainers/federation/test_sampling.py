@@ -9,7 +9,7 @@ from tests.trainers.federations import SIZES, federation
 from trainers import FedAvg, Scaffold, Settings, State
 from trainers.algorithms.feddyn import FedDyn
 from trainers.federation.execution import ClientResult
-from trainers.federation.federation import Federation
+from trainers.federation.federation import Federation, sampled_clients
 
 ROUNDS = 2500
 
@@ -93,6 +93,15 @@ def test_draws_hang_on_the_seed_and_the_round_and_not_on_the_rounds_before(sampl
     late = Federation(FedAvg(), Idle(9), Settings(clients=9, per_round=3, sampling=sampling), torch.zeros(2))
     late.round = 30
     assert late.step().clients == list(first[30].nonzero()[0])
+
+
+@pytest.mark.parametrize("sampling", ["exact", "bernoulli"])
+def test_who_is_sampled_is_known_before_the_run_from_its_settings_alone(sampling):
+    settings, executor = Settings(clients=6, per_round=2, seed=3, sampling=sampling), Idle(6)
+    run = Federation(FedAvg(), executor, settings, torch.zeros(2))
+    for _ in range(20):
+        run.step()
+    assert [list(chosen) for chosen, _ in executor.rounds] == [sampled_clients(settings, n) for n in range(1, 21)]
 
 
 @pytest.mark.parametrize(("algorithm", "of_server", "of_client"), [(Scaffold(), "c", "c"), (FedDyn(0.3), "h", "dual")])

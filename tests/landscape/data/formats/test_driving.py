@@ -48,6 +48,23 @@ class TestDriving:
         with pytest.raises(FedscapeError, match=r"names '../../secret.png', which is not inside the data set"):
             load_dataset("cityscapes", tmp_path)
 
+    def test_feddrives_settings_of_idda_are_tested_in_seen_or_in_unseen_domains(self, tmp_path):
+        write.write_idda(tmp_path, self.IDS)
+        for part, user, number, domain in (
+            ("train", "car1", 0, "T01_CN_A"), ("seen", "global", 1, "T02_CS_B"), ("unseen", "global", 2, "T07_CN_A"),
+        ):  # fmt: skip
+            folder = tmp_path / "idda" / "clients" / "rainy" / part
+            folder.mkdir(parents=True)
+            x, y = f"{domain}/RGB/{number}_{domain}.jpg", f"{domain}/Semantic/{number}_{domain}.png"
+            (folder / "all_data_0.json").write_text(write.leaf({user: ([x], [y])}))
+        for name, grey in (("idda_rainy", 120), ("idda_rainy_seen", 60)):  # write_idda: 60 times the scene's number
+            dataset = load_dataset(name, tmp_path)
+            assert (len(dataset.train), dataset.clients.tolist(), dataset.classes) == (1, [0], 16)
+            assert dataset.train.inputs.unique().tolist() == [0]
+            assert dataset.test.inputs.unique().tolist() == [grey]
+        with pytest.raises(FedscapeError, match="country must hold FedDrive's JSON files of this setting"):
+            load_dataset("idda_country", tmp_path)
+
     def test_missing_or_damaged_scenes_are_refused(self, tmp_path):
         (tmp_path / "cityscapes").mkdir()
         with pytest.raises(FedscapeError, match="holds no training scenes with their label ids"):
