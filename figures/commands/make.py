@@ -61,9 +61,11 @@ class Make:
         broken = write_all(recipes, asked, store, outcome, self.selection.out, self.style)
         for node, reason in outcome.failed.items():
             print(f"failed: {node.name}: {reason}", file=sys.stderr)
+        for node in outcome.busy:
+            print(f"not made: {node.name}: another process is making it; give the command again later", file=sys.stderr)
         for name, reason in broken.items():
             print(f"not made: {name}: {reason}", file=sys.stderr)
-        return 1 if outcome.failed or broken else 0
+        return 1 if outcome.failed or outcome.busy or broken else 0
 
 
 def write_all(
@@ -71,7 +73,8 @@ def write_all(
 ) -> dict[str, str]:
     """Write what can be written; the reasons of what cannot, by id."""
     failed: dict[Node, str] = dict(outcome.failed)
-    failed |= {node: f"it needs {run.name}, which failed" for node, run in outcome.blocked.items()}
+    failed |= outcome.busy
+    failed |= {node: f"it needs {run.name}, which was not made" for node, run in outcome.blocked.items()}
     broken = {}
     for recipe in recipes:
         nodes = recipe.content(asked).nodes()
