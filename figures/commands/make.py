@@ -10,14 +10,17 @@ from typing import Annotated
 
 import tyro
 
+from figures.commands.listing import counted, needed
 from figures.commands.options import Ids, Selection, none
 from figures.contents.content import Results
 from figures.graph import Node, Outcome, Place, Store, execute
+from figures.graph.cost import Costs
 from figures.graph.nodes import with_runs
 from figures.recipes import Asked, Recipe
 from figures.recipes.writing import write_recipe
 from landscape import FedscapeError
 from landscape.storage.style import PictureStyle
+from landscape.terminal.table import Table
 from trainers.runs.planned import told
 
 
@@ -52,12 +55,12 @@ class Make:
         """Make; the exit code."""
         asked, store = self.selection.asked, self.selection.store
         recipes = self.selection.recipes(self.ids)
-        needed = with_runs(node for recipe in recipes for node in recipe.content(asked).nodes())
+        nodes = with_runs(node for recipe in recipes for node in recipe.content(asked).nodes())
         if self.dry_run:
-            print(f"{len(recipes)} figures and tables, {len(needed)} runs and measurements")
+            print(planned_work(recipes, asked, store))
             return 0
         place = Place(self.device, self.data_dir, gpus=self.gpus)
-        outcome = execute(needed, store, place, jobs=self.jobs, ray=self.ray, progress=not self.quiet)
+        outcome = execute(nodes, store, place, jobs=self.jobs, ray=self.ray, progress=not self.quiet)
         broken = write_all(recipes, asked, store, outcome, self.selection.out, self.style)
         for node, reason in outcome.failed.items():
             print(f"failed: {node.name}: {reason}", file=sys.stderr)
@@ -66,6 +69,16 @@ class Make:
         for name, reason in broken.items():
             print(f"not made: {name}: {reason}", file=sys.stderr)
         return 1 if outcome.failed or outcome.busy or broken else 0
+
+
+def planned_work(recipes: Sequence[Recipe], asked: Asked, store: Store) -> Table:
+    """What is to be made for each recipe and for all of them, and what that costs."""
+    needs = {recipe.id: needed(recipe, asked) for recipe in recipes}
+    needs["together"] = list(dict.fromkeys(node for nodes in needs.values() for node in nodes))
+    costs = Costs(store, needs["together"])
+    left = {name: [node for node in nodes if store.state(node) != "done"] for name, nodes in needs.items()}
+    rows = [(name, *counted(nodes), costs.text(nodes)) for name, nodes in left.items()]
+    return Table(("to make", "runs", "measurements", "h:min on one core"), tuple(rows))
 
 
 def write_all(
