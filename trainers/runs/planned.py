@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from landscape.errors import FedscapeError
-from landscape.storage.files import make_directory, write_json
+from landscape.storage.files import json_ready, make_directory, write_json
 from landscape.storage.lock import sole_writer
 from trainers.algorithm import Algorithm
 from trainers.algorithms import algorithm_name
@@ -31,22 +31,14 @@ SPEED = ("device", "data_dir", "client_store")
 
 
 def content_key(content: dict[str, Any]) -> str:
-    """A digest of what decides a result, 16 hexadecimal digits; 1 and 1.0 are the same number.
+    """A digest of what decides a result, 16 hexadecimal digits.
 
     Example:
         >>> from trainers.runs.planned import content_key
-        >>> content_key({"rho": 1, "seeds": (0,)}) == content_key({"seeds": [0.0], "rho": 1.0})
+        >>> content_key({"rho": 0.1, "seeds": (0,)}) == content_key({"seeds": [0], "rho": 0.1})
         True
     """
-    return hashlib.sha256(json.dumps(_plain(content), sort_keys=True).encode()).hexdigest()[:16]
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {str(name): _plain(each) for name, each in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_plain(each) for each in value]
-    return int(value) if isinstance(value, float) and value.is_integer() else value
+    return hashlib.sha256(json.dumps(json_ready(content), sort_keys=True).encode()).hexdigest()[:16]
 
 
 @dataclass(frozen=True, eq=False)
