@@ -19,7 +19,11 @@ setup(
     python_requires=">=3.10",
     classifiers=[f"Programming Language :: Python :: 3.{minor}" for minor in range(10, 14)],
     packages=find_packages(include=[f"{name}*" for name in ("landscape", "trainers", "analysis", "figures")]),
-    package_data={"analysis.surface.plots": ["*.html", "*.js"], "figures.printed": ["*.csv"]},
+    package_data={
+        "analysis.surface.plots": ["*.html", "*.js"],
+        "figures.printed": ["*.csv"],
+        "figures.recipes": ["*.html"],
+    },
     install_requires=[
         "torch>=2.6",
         "numpy>=1.26",

@@ -1,5 +1,5 @@
-"""``python -m figures list``, ``make ID ...``, ``status``, ``show ID``, ``compare CKPT CKPT ...``, ``demo`` and
-``contact-sheet DATA``."""
+"""``python -m figures list``, ``make ID ...``, ``gallery``, ``status``, ``show ID``, ``compare CKPT CKPT ...``,
+``demo`` and ``contact-sheet DATA``."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from typing import Annotated, Literal
 import tyro
 
 from analysis.source import Source
+from figures.commands.gallery import Gallery
 from figures.commands.listing import List, Show, Status
 from figures.commands.make import Make
 from figures.comparison import compare
@@ -108,11 +109,12 @@ class ContactSheet:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Parse and run one of the commands; the exit code."""
     given = sys.argv[1:] if arguments is None else arguments
-    command: Compare | ContactSheet | Demo | List | Make | Show | Status = parse(
+    command: Compare | ContactSheet | Demo | Gallery | List | Make | Show | Status = parse(
         lambda: tyro.extras.subcommand_cli_from_dict(
             {
                 "list": List,
                 "make": Make,
+                "gallery": Gallery,
                 "status": Status,
                 "show": Show,
                 "compare": Compare,

@@ -18,7 +18,8 @@ from analysis.source import Source
 from analysis.style import COLOURS, DASHES, MARKERS, crossed
 from analysis.surface.plots.panels import draw_colour_bar, draw_panel
 from analysis.surface.plots.scales import Scale
-from figures.measurements import Cache
+from figures.graph import Store
+from figures.measurements import Measurements
 from landscape import Checkpoint, Evaluation, FedscapeError
 from landscape.checkpoints.checkpoint import run_files
 from landscape.checkpoints.foreign import open_checkpoint
@@ -217,7 +218,7 @@ def compare(
     if len(data) > 1:
         raise FedscapeError(f"the checkpoints are of different data ({', '.join(data)}): compare those of one data set")
     folder = make_directory(out)
-    cache = Cache(folder / "cache", source, seed, progress)
+    measure = Measurements(Store(folder / "cache"), source, seed, progress)
     spectrum = {
         "top": top,
         "trace_tolerance": trace_tolerance,
@@ -231,11 +232,11 @@ def compare(
             label,
             checkpoint,
             _metrics(checkpoint),
-            cache.test(checkpoint),
-            cache.hessian(checkpoint, **spectrum),
-            cache.surface(checkpoint, points, span),
+            measure.test(file, checkpoint),
+            measure.hessian(file, checkpoint, **spectrum),
+            measure.surface(file, checkpoint, points, span),
         )
-        for label, checkpoint in zip(distinct_labels(loaded), loaded, strict=True)
+        for label, file, checkpoint in zip(distinct_labels(loaded), checkpoints, loaded, strict=True)
     ]
     comparison = Comparison(subjects)
     sheet = folder / "compare.png"

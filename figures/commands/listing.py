@@ -2,20 +2,32 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections import Counter
-from dataclasses import dataclass, field
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
 
 from figures.commands.options import Ids, Selection
-from figures.graph import Store
+from figures.graph import Node, Store
+from figures.graph.cost import Costs
 from figures.graph.nodes import with_runs
 from figures.recipes import PAPERS, Asked, Recipe
 from figures.recipes.recipe import SCALES
 from landscape.terminal.table import Table
+from trainers.runs.planned import PlannedRun
+
+_WIDTH = 40
+"""Of what a figure shows, in the list; ``show ID`` has all of it."""
 
 
 @dataclass(frozen=True)
 class List:
-    """List every figure and table: what it shows, what it needs, how far it is."""
+    """List every figure and table: what it shows, how many runs and measurements it needs, how far it is, and what it
+    costs at each scale, in hours:minutes on one core.
+
+    Costs are from nothing, by measured speeds (finished runs in DIR/store correct them); what figures share is counted
+    for each of them, and once in the total.
+    """
 
     selection: Selection = field(default_factory=Selection)
 
@@ -23,9 +35,21 @@ class List:
         """Print the table; the exit code."""
         asked, store = self.selection.asked, self.selection.store
         recipes = [recipe for paper in PAPERS for recipe in paper.recipes.values()]
-        rows = [(recipe.id, recipe.shows, *_counted(recipe, asked), state(recipe, asked, store)) for recipe in recipes]
-        print(Table(("id", "shows", "runs", "measurements", "state"), tuple(rows)))
-        print(f"{len(recipes)} figures and tables")
+        at = {scale: [needed(recipe, replace(asked, scale=scale)) for recipe in recipes] for scale in SCALES}
+        costs = Costs(store, (node for scale in SCALES for nodes in at[scale] for node in nodes))
+        rows: list[tuple[str | float | None, ...]] = []
+        for i, recipe in enumerate(recipes):
+            shown = textwrap.shorten(recipe.shows, _WIDTH, placeholder=" …")
+            cost = (costs.text(at[scale][i]) for scale in SCALES)
+            rows.append((recipe.id, shown, *counted(at[asked.scale][i]), _briefly(at[asked.scale][i], store), *cost))
+        together = {scale: list(dict.fromkeys(node for nodes in at[scale] for node in nodes)) for scale in SCALES}
+        cost = (costs.text(together[scale]) for scale in SCALES)
+        mine = together[asked.scale]
+        rows.append(("total", f"{len(recipes)} figures and tables", *counted(mine), _briefly(mine, store), *cost))
+        print(Table(("id", "shows", "runs", "meas.", "state", *SCALES), tuple(rows)))
+        print(f"runs, measurements (meas.) and state: {asked.scale}; the last columns: h:min on one core, from nothing")
+        if any(">" in str(cell) or cell == "?" for row in rows for cell in row[-len(SCALES) :]):
+            print(">, ?: the speed of some or all of the networks, or the size of the data, is not known before")
         return 0
 
 
@@ -68,7 +92,7 @@ class Show:
 
 def state(recipe: Recipe, asked: Asked, store: Store) -> str:
     """How far the nodes of a recipe are, such as ``3 of 5 done, 1 failed``."""
-    nodes = with_runs(recipe.content(asked).nodes())
+    nodes = needed(recipe, asked)
     found = Counter(store.state(node) for node in nodes)
     if not nodes or found["done"] == len(nodes):
         return "done"
@@ -78,20 +102,34 @@ def state(recipe: Recipe, asked: Asked, store: Store) -> str:
     return ", ".join([f"{found['done']} of {len(nodes)} done", *others])
 
 
-def _counted(recipe: Recipe, asked: Asked) -> tuple[int, int]:
-    """How many runs and measurements."""
-    from trainers.runs import PlannedRun
+def needed(recipe: Recipe, asked: Asked) -> list[Node]:
+    """The runs and measurements of a recipe."""
+    return with_runs(recipe.content(asked).nodes())
 
-    nodes = with_runs(recipe.content(asked).nodes())
-    runs = sum(isinstance(node, PlannedRun) for node in nodes)
-    return runs, len(nodes) - runs
+
+def counted(nodes: Iterable[Node]) -> tuple[int, int]:
+    """How many runs and measurements."""
+    kinds = [isinstance(node, PlannedRun) for node in nodes]
+    return kinds.count(True), kinds.count(False)
+
+
+def _briefly(nodes: list[Node], store: Store) -> str:
+    """How far they are, such as ``3/5, 1 failed``."""
+    found = Counter(store.state(node) for node in nodes)
+    if found["done"] == len(nodes):
+        return "done"
+    if found["missing"] == len(nodes):
+        return "missing"
+    return f"{found['done']}/{len(nodes)}" + (f", {found['failed']} failed" if found["failed"] else "")
 
 
 def _told(recipe: Recipe, asked: Asked, store: Store) -> str:
     lines = [f"{recipe.id}: {recipe.shows}", f"state: {state(recipe, asked, store)}"]
     for scale in SCALES:
-        runs, measures = _counted(recipe, Asked(scale))
-        lines.append(f"{scale}: {runs} runs, {measures} measurements. {recipe.stand_ins.get(scale, '')}".rstrip())
+        nodes = needed(recipe, replace(asked, scale=scale))
+        (runs, measures), cost = counted(nodes), Costs(store, nodes).text(nodes)
+        told = f"{scale}: {runs} runs, {measures} measurements, {cost} (h:min on one core)."
+        lines.append(f"{told} {recipe.stand_ins.get(scale, '')}".rstrip())
     for name, choice in recipe.choices.items():
         lines.append(f"--choose {name}={choice.text(asked.scale)}: {choice.why}")
     lines += [f"not reproduced, as only the authors' code has it: {hole}" for hole in recipe.holes]

@@ -6,19 +6,38 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, TextIO
 
 import tyro
 
+from figures.commands.listing import counted, needed
 from figures.commands.options import Ids, Selection, none
 from figures.contents.content import Results
 from figures.graph import Node, Outcome, Place, Store, execute
-from figures.graph.nodes import with_runs
+from figures.graph.cost import Costs
 from figures.recipes import Asked, Recipe
 from figures.recipes.writing import write_recipe
-from landscape import FedscapeError
 from landscape.storage.style import PictureStyle
+from landscape.terminal.table import Table
 from trainers.runs.planned import told
+
+
+@dataclass(frozen=True)
+class Work:
+    """Where and how runs and measurements are made; results do not depend on it (but for rounding)."""
+
+    device: str = "auto"
+    """auto (CUDA where there is one), cpu, cuda or cuda:N"""
+    data_dir: Annotated[Path | None, none("DIR", "digits need none")] = None
+    """folder that holds the data sets' own folders (cifar-10-batches-py, ...)"""
+    jobs: int = 1
+    """runs and measurements side by side, each in a process of its own; results do not depend on it"""
+    ray: Annotated[str | None, none("ADDRESS", "none")] = None
+    """make them as tasks of this Ray cluster; local starts one here"""
+    gpus: float = 0.0
+    """with --ray: the share of a GPU that each takes, such as 0.25"""
+    quiet: bool = False
+    """no progress bar"""
 
 
 @dataclass(frozen=True)
@@ -32,54 +51,70 @@ class Make:
     ids: Ids
     """figures and tables"""
     selection: Selection = field(default_factory=Selection)
-    device: str = "auto"
-    """auto (CUDA where there is one), cpu, cuda or cuda:N"""
-    data_dir: Annotated[Path | None, none("DIR", "digits need none")] = None
-    """folder that holds the data sets' own folders (cifar-10-batches-py, ...)"""
-    jobs: int = 1
-    """runs and measurements side by side, each in a process of its own; results do not depend on it"""
-    ray: Annotated[str | None, none("ADDRESS", "none")] = None
-    """make them as tasks of this Ray cluster; local starts one here"""
-    gpus: float = 0.0
-    """with --ray: the share of a GPU that each takes, such as 0.25"""
+    work: Work = field(default_factory=Work)
     dry_run: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
     """tell what would be made and what it costs, and make nothing"""
     style: PictureStyle = field(default_factory=PictureStyle)
-    quiet: bool = False
-    """no progress bar"""
 
     def run(self) -> int:
         """Make; the exit code."""
-        asked, store = self.selection.asked, self.selection.store
         recipes = self.selection.recipes(self.ids)
-        needed = with_runs(node for recipe in recipes for node in recipe.content(asked).nodes())
         if self.dry_run:
-            print(f"{len(recipes)} figures and tables, {len(needed)} runs and measurements")
+            print(planned_work(recipes, self.selection.asked, self.selection.store))
             return 0
-        place = Place(self.device, self.data_dir, gpus=self.gpus)
-        outcome = execute(needed, store, place, jobs=self.jobs, ray=self.ray, progress=not self.quiet)
-        broken = write_all(recipes, asked, store, outcome, self.selection.out, self.style)
-        for node, reason in outcome.failed.items():
-            print(f"failed: {node.name}: {reason}", file=sys.stderr)
-        for name, reason in broken.items():
-            print(f"not made: {name}: {reason}", file=sys.stderr)
-        return 1 if outcome.failed or broken else 0
+        return make_recipes(recipes, self.selection, self.work, self.style).report(sys.stderr)
 
 
-def write_all(
-    recipes: Sequence[Recipe], asked: Asked, store: Store, outcome: Outcome, out: Path, style: PictureStyle
-) -> dict[str, str]:
-    """Write what can be written; the reasons of what cannot, by id."""
-    failed: dict[Node, str] = dict(outcome.failed)
-    failed |= {node: f"it needs {run.name}, which failed" for node, run in outcome.blocked.items()}
-    broken = {}
+@dataclass(frozen=True)
+class Made:
+    """What became of recipes.
+
+    Attributes:
+        outcome: of their nodes.
+        written: the files of each, by id.
+        broken: why those were not drawn that could not be, by id.
+    """
+
+    outcome: Outcome
+    written: dict[str, list[Path]]
+    broken: dict[str, str]
+
+    def report(self, stream: TextIO) -> int:
+        """Tell what failed; the exit code."""
+        for node, reason in self.outcome.failed.items():
+            print(f"failed: {node.name}: {reason}", file=stream)
+        for node in self.outcome.busy:
+            print(f"not made: {node.name}: another process is making it; give the command again later", file=stream)
+        for name, reason in self.broken.items():
+            print(f"not made: {name}: {reason}", file=stream)
+        return 1 if self.outcome.failed or self.outcome.busy or self.broken else 0
+
+
+def make_recipes(recipes: Sequence[Recipe], selection: Selection, work: Work, style: PictureStyle) -> Made:
+    """Make what recipes need, and write what can be written."""
+    asked, store = selection.asked, selection.store
+    nodes = [node for recipe in recipes for node in needed(recipe, asked)]
+    place = Place(work.device, work.data_dir, gpus=work.gpus)
+    outcome = execute(nodes, store, place, jobs=work.jobs, ray=work.ray, progress=not work.quiet)
+    failed: dict[Node, str] = {**outcome.failed, **outcome.busy}
+    failed |= {node: f"it needs {run.name}, which was not made" for node, run in outcome.blocked.items()}
+    made = Made(outcome, {}, {})
     for recipe in recipes:
-        nodes = recipe.content(asked).nodes()
-        values = {node: store.result(node) for node in nodes if node not in failed}
+        values = {node: store.result(node) for node in recipe.content(asked).nodes() if node not in failed}
         try:
-            written = write_recipe(recipe, asked, Results(values, failed), out, style)
-        except FedscapeError as error:
-            broken[recipe.id] = told(error)
+            made.written[recipe.id] = write_recipe(recipe, asked, Results(values, failed), selection.out, style)
+        except Exception as error:  # as of a node: it is this figure's own, and the others are drawn
+            made.broken[recipe.id] = told(error)
         else:
-            print("\n".join(f"written: {file}" for file in written))
-    return broken
+            print("\n".join(f"written: {file}" for file in made.written[recipe.id]))
+    return made
+
+
+def planned_work(recipes: Sequence[Recipe], asked: Asked, store: Store) -> Table:
+    """What is to be made for each recipe and for all of them, and what that costs."""
+    needs = {recipe.id: needed(recipe, asked) for recipe in recipes}
+    needs["together"] = list(dict.fromkeys(node for nodes in needs.values() for node in nodes))
+    costs = Costs(store, needs["together"])
+    left = {name: [node for node in nodes if store.state(node) != "done"] for name, nodes in needs.items()}
+    rows = [(name, *counted(nodes), costs.text(nodes)) for name, nodes in left.items()]
+    return Table(("to make", "runs", "measurements", "h:min on one core"), tuple(rows))

@@ -12,6 +12,7 @@ from figures.graph import Store
 from figures.recipes import PAPERS, Asked, Recipe, chosen
 from figures.recipes.recipe import ScaleName
 from landscape import FedscapeError
+from landscape.storage.style import PictureStyle
 
 
 def none(metavar: str, default: str) -> object:
@@ -63,6 +64,18 @@ class Selection:
         """Where runs and measurements are kept."""
         return Store(self.out / "store")
 
+    def words(self, name: str) -> list[str]:
+        """The options that ask for one of these, as they are given to ``make``."""
+        plain = Selection()
+        choices = chosen(PAPERS, (name,))[0].choices
+        given = [
+            (f"--{option}", str(getattr(self, option)))
+            for option in ("scale", "data", "model", "seeds", "rounds", "out")
+            if option == "scale" or getattr(self, option) != getattr(plain, option)
+        ]
+        given += [("--choose", choice) for choice in self.choose if choice.split("=", 1)[0] in choices]
+        return [word for pair in given for word in pair]
+
     def recipes(self, ids: tuple[str, ...]) -> list[Recipe]:
         """Those that ids name.
 
@@ -75,3 +88,14 @@ class Selection:
             there = f"there are {', '.join(known)}" if known else "there are none"
             raise FedscapeError(f"nothing called '{unknown[0]}' is left open in {', '.join(ids)}: {there}")
         return found
+
+
+def style_words(style: PictureStyle) -> list[str]:
+    """The options that ask for a style of pictures."""
+    plain = PictureStyle()
+    return [
+        word
+        for name, value in vars(style).items()
+        if value != getattr(plain, name)
+        for word in (f"--{name}", str(value))
+    ]

@@ -9,11 +9,12 @@ from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wai
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, field
 from functools import partial
+from threading import Thread
 
 import torch
 
 from figures.graph.nodes import Node, runs_of, with_runs
-from figures.graph.store import DIED, Place, Store, attempt
+from figures.graph.store import DIED, Place, Store, Unmade, attempt
 from landscape.errors import FedscapeError
 from landscape.terminal.progress import Progress
 
@@ -26,17 +27,19 @@ class Outcome:
         done: those that are there now.
         made: how many of them were made here.
         failed: the reason of each that failed.
-        blocked: those that were not begun, each with the failed run it needs.
+        busy: those that another process is making.
+        blocked: those that were not begun, each with the run it needs that failed or is being made elsewhere.
     """
 
     done: list[Node] = field(default_factory=list)
     made: int = 0
     failed: dict[Node, str] = field(default_factory=dict)
+    busy: dict[Node, str] = field(default_factory=dict)
     blocked: dict[Node, Node] = field(default_factory=dict)
 
 
-Finished = Iterator[tuple[Node, str | None]]
-"""Nodes as they end, each with the reason where it failed."""
+Finished = Iterator[tuple[Node, Unmade | None]]
+"""Nodes as they end, each with the reason where it was not made."""
 
 
 def execute(
@@ -81,18 +84,19 @@ def execute(
         for stage in (runs, measures):
             ready = []
             for node in stage:
-                broken = next((run for run in runs_of(node) if run in outcome.failed), None)
+                broken = next((run for run in runs_of(node) if run in outcome.failed or run in outcome.busy), None)
                 if broken is None:
                     ready.append(node)
                 else:
                     outcome.blocked[node] = broken
-            for node, reason in engine(ready):
-                if reason is None:
+            for node, unmade in engine(ready) if ready else ():
+                if unmade is None:
                     outcome.done.append(node)
                     outcome.made += 1
                 else:
-                    outcome.failed[node] = reason
-                bar.update(outcome.made + len(outcome.failed), failed=len(outcome.failed) or None, last=node.name)
+                    (outcome.busy if unmade.busy else outcome.failed)[node] = unmade.reason
+                ended = outcome.made + len(outcome.failed) + len(outcome.busy)
+                bar.update(ended, failed=len(outcome.failed) or None, last=node.name)
     return outcome
 
 
@@ -107,7 +111,7 @@ def _in_processes(nodes: list[Node], store: Store, place: Place, jobs: int) -> F
     queue = list(reversed(nodes))
     suspects: list[Node] = []
     while queue:
-        in_flight: dict[Future[str | None], Node] = {}
+        in_flight: dict[Future[Unmade | None], Node] = {}
         with _pool(jobs) as pool:
             try:
                 while queue or in_flight:
@@ -115,20 +119,38 @@ def _in_processes(nodes: list[Node], store: Store, place: Place, jobs: int) -> F
                         in_flight[pool.submit(attempt, queue[-1], store, place)] = queue[-1]
                         queue.pop()
                     for future in wait(in_flight, return_when=FIRST_COMPLETED).done:
-                        reason = future.result()
-                        yield in_flight.pop(future), reason
+                        unmade = future.result()
+                        yield in_flight.pop(future), unmade
             except BrokenProcessPool:
                 suspects += in_flight.values()
     for node in suspects:
         with _pool(1) as pool:
             try:
-                reason = pool.submit(attempt, node, store, place).result()
+                unmade = pool.submit(attempt, node, store, place).result()
             except BrokenProcessPool:
-                reason = DIED
-        yield node, reason
+                unmade = Unmade(DIED)
+        yield node, unmade
 
 
 def _pool(jobs: int) -> ProcessPoolExecutor:
-    """Processes that share nothing with this one, each with its share of the threads."""
+    """Processes that share nothing with this one, each with its share of the threads.
+
+    They are forked from a server that has loaded the libraries once, which takes seconds.
+    """
     threads = max(1, (os.cpu_count() or 1) // jobs)
-    return ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn"), torch.set_num_threads, (threads,))
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["figures.graph.kinds", "trainers.runs"])
+    return ProcessPoolExecutor(jobs, context, _begin, (threads,))
+
+
+def _begin(threads: int) -> None:
+    """Of each process of a pool: it must not outlive the command, whose successor makes the same nodes."""
+    torch.set_num_threads(min(threads, torch.get_num_threads()))
+    Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    parent = multiprocessing.parent_process()
+    assert parent is not None, "it runs in the processes of a pool"
+    parent.join()
+    os._exit(1)

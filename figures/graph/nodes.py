@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -12,8 +10,7 @@ from typing import Any, Literal
 
 from figures.graph.kinds import KINDS
 from landscape.errors import FedscapeError
-from landscape.storage.files import json_ready
-from trainers.runs.planned import PlannedRun, RunStore
+from trainers.runs.planned import PlannedRun, RunStore, content_key
 
 Which = int | Literal["last", "swa", "rounds"]
 """Which model of a run: that after a round, the last one, the mean of SWA, or all that were kept."""
@@ -112,21 +109,18 @@ class Measure:
 
     @cached_property
     def content(self) -> dict[str, Any]:
-        """What decides the result, as JSON has it."""
-        content: dict[str, Any] = json_ready(
-            {
-                "schema": KINDS[self.kind].schema,
-                "kind": self.kind,
-                "models": [model.content for model in self.models],
-                "options": dict(self.options),
-            }
-        )
-        return content
+        """What decides the result."""
+        return {
+            "schema": KINDS[self.kind].schema,
+            "kind": self.kind,
+            "models": [model.content for model in self.models],
+            "options": dict(self.options),
+        }
 
     @cached_property
     def key(self) -> str:
         """A digest of :attr:`content`, 16 hexadecimal digits."""
-        return hashlib.sha256(json.dumps(self.content, sort_keys=True).encode()).hexdigest()[:16]
+        return content_key(self.content)
 
     @property
     def name(self) -> str:

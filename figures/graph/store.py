@@ -12,7 +12,7 @@ from figures.graph.kinds import KINDS
 from figures.graph.nodes import Measure, Node
 from landscape.errors import FedscapeError
 from landscape.storage.files import make_directory, write_json
-from landscape.storage.lock import sole_writer
+from landscape.storage.lock import LockedError, sole_writer
 from trainers.runs.planned import PlannedRun, RunStore, State, told
 
 DIED = "its process died (killed, or out of memory)"
@@ -69,18 +69,18 @@ class Store:
         """How far a node is."""
         if isinstance(node, PlannedRun):
             return self.runs.state(node)
-        if self._record(node, "failed").exists():
-            return "failed"
         if self._record(node, "done").exists():
             return "done"
-        return "partial" if self.file(node).exists() else "missing"
+        if self._record(node, "failed").exists():
+            return "failed"
+        file = self.file(node)
+        return "partial" if file.exists() or Path(f"{file}.state").exists() else "missing"
 
     def failure(self, node: Node) -> str | None:
         """Why a node failed, if it did."""
         if isinstance(node, PlannedRun):
             return self.runs.failure(node)
-        file = self._record(node, "failed")
-        return str(_json(file)["reason"]) if file.exists() else None
+        return str(_json(self._record(node, "failed"))["reason"]) if self.state(node) == "failed" else None
 
     def seconds(self, node: Node) -> float | None:
         """What a node took, where it is done."""
@@ -104,7 +104,8 @@ class Store:
         """Make a node unless it is done; what it needs must be done.
 
         Raises:
-            FedscapeError: it cannot be made, or another process is making it.
+            FedscapeError: it cannot be made.
+            LockedError: another process is making it.
             Exception: whatever else ended it; the reason is kept.
         """
         place = place or Place()
@@ -114,7 +115,8 @@ class Store:
         elif self.state(node) != "done":
             make_directory(self.file(node).parent)
             with sole_writer(self.folder / "measurements" / node.name):
-                self._measure(node, place, progress)
+                if self.state(node) != "done":  # by another process, since
+                    self._measure(node, place, progress)
 
     def remove(self, node: Node) -> None:
         """Delete what is kept of a node, so that it is made anew."""
@@ -125,13 +127,13 @@ class Store:
 
     def _measure(self, node: Measure, place: Place, progress: bool) -> None:
         start = time.perf_counter()
+        self._record(node, "failed").unlink(missing_ok=True)  # of the attempt before
         models, options = [model.path(self.runs) for model in node.models], {**node.options, **place.options()}
         try:
             KINDS[node.kind].make(models, options, self.file(node), progress)
         except Exception as error:
             write_json(self._record(node, "failed"), {"reason": told(error), "content": node.content})
             raise
-        self._record(node, "failed").unlink(missing_ok=True)
         record = {"seconds": time.perf_counter() - start, "content": node.content}
         write_json(self._record(node, "done"), record)
 
@@ -139,15 +141,30 @@ class Store:
         return self.folder / "measurements" / f"{node.name}.{state}.json"
 
 
-def attempt(node: Node, store: Store, place: Place) -> str | None:
-    """Make one node; the reason where it failed.
+@dataclass(frozen=True)
+class Unmade:
+    """Why a node was not made.
+
+    Attributes:
+        reason: in a sentence.
+        busy: another process is making it: it has not failed.
+    """
+
+    reason: str
+    busy: bool = False
+
+
+def attempt(node: Node, store: Store, place: Place) -> Unmade | None:
+    """Make one node; why not, where it was not made.
 
     Any error is taken for the node's own: it is reported, and the others go on.
     """
     try:
         store.make(node, place)
+    except LockedError as error:
+        return Unmade(told(error), busy=True)
     except Exception as error:
-        return told(error)
+        return Unmade(told(error))
     return None
 
 

@@ -37,17 +37,19 @@ class Printed:
 
 @cache
 def printed_numbers(paper: str) -> Mapping[tuple[str, str, str], Printed]:
-    """The numbers of a paper by item, row and column.
+    """The numbers of a paper by item, row and column; none of a paper that has no file here.
 
     Example:
         >>> from figures.printed import printed_numbers
         >>> str(printed_numbers("man")["T1", "FedAvg", "CIFAR-100 delta=0.3 accuracy"])
         '40.90 ± 0.62'
     """
-    text = files("figures.printed").joinpath(f"{paper}.csv").read_text(encoding="utf-8")
+    file = files("figures.printed").joinpath(f"{paper}.csv")
+    if not file.is_file():
+        return {}
     return {
         (row["item"], row["row"], row["column"]): Printed(
             row["value"], float(row["std"]) if row["std"] else None, row["unit"]
         )
-        for row in csv.DictReader(text.splitlines())
+        for row in csv.DictReader(file.read_text(encoding="utf-8").splitlines())
     }

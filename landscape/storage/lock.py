@@ -12,6 +12,10 @@ from pathlib import Path
 from landscape.errors import FedscapeError
 
 
+class LockedError(FedscapeError):
+    """Another process is writing; the work itself is not at fault."""
+
+
 @contextmanager
 def sole_writer(path: Path) -> Iterator[None]:
     """Inside, no other process can be in ``sole_writer`` for ``path``.
@@ -20,7 +24,8 @@ def sole_writer(path: Path) -> Iterator[None]:
     file itself is replaced by each write.  On file systems without locks nothing is locked.
 
     Raises:
-        FedscapeError: another process has the lock, or the folder cannot be written.
+        LockedError: another process has the lock.
+        FedscapeError: the folder cannot be written.
     """
     lock = path.with_name(f".{path.name}.lock")
     while True:
@@ -32,7 +37,7 @@ def sole_writer(path: Path) -> Iterator[None]:
             fcntl.flock(claim, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             claim.close()
-            raise FedscapeError(
+            raise LockedError(
                 f"another process is writing {path}: wait until it has ended, or give another file"
             ) from None
         except OSError as error:

@@ -1,17 +1,20 @@
 """``python -m figures compare``: the sheet, the table, the cache."""
 
 import csv
+from dataclasses import replace
 
 import pytest
 import torch
 from matplotlib.figure import Figure
 from scipy.sparse.linalg import LinearOperator, eigsh
 
-import figures.measurements
+import figures.graph.kinds
+import landscape.version
 from analysis import measure_hessian
 from analysis.source import Source
 from figures.__main__ import main
 from figures.comparison import compare
+from figures.graph import Store
 from landscape import Landscape
 from landscape.storage.pictures import draw_picture
 from landscape.storage.style import PictureStyle
@@ -125,12 +128,29 @@ def test_a_checkpoint_alone_has_no_curve_but_all_else(runs, tmp_path):
 def test_measurements_are_read_again_not_made_again(runs, measured, monkeypatch):
     files = [r.checkpoint for r in runs]
     first, folder = measured
-    monkeypatch.setattr(figures.measurements, "measure_hessian", None)  # would fail if it were called
-    monkeypatch.setattr(Landscape, "hvp", None)
+    monkeypatch.setattr(figures.graph.kinds, "measure_hessian", None)  # would fail if they were called
+    monkeypatch.setattr(figures.graph.kinds, "measure_surface", None)
+    monkeypatch.setattr(Landscape, "evaluate", None)
     again = compare(files, folder, source=source(), **CHEAP_HERE)
     assert str(again.table()) == str(first.table())
     with pytest.raises(TypeError):  # other settings are another measurement
         compare(files, folder, source=source(), **{**CHEAP_HERE, "top": 6})
+
+
+def test_neither_versions_nor_speed_nor_the_files_place_measure_again(runs, measured, tmp_path, monkeypatch):
+    first, folder = measured
+    copies = [tmp_path / f"{name}.pt" for name in "ab"]
+    for copy, one in zip(copies, runs, strict=True):
+        copy.write_bytes(one.checkpoint.read_bytes())
+    monkeypatch.setattr(landscape.version, "__version__", "99")
+    monkeypatch.setattr(Store, "_measure", None)  # would fail if it were called
+    elsewhere = replace(source(), batch_size=16, stream=True)
+    again = compare(copies, folder, source=elsewhere, **CHEAP_HERE)
+    assert [s.report.eigen.values.tolist() for s in again.subjects] == [
+        s.report.eigen.values.tolist() for s in first.subjects
+    ]
+    with pytest.raises(TypeError):  # other samples are another measurement
+        compare(copies, folder, source=replace(source(), samples=50), **CHEAP_HERE)
 
 
 def test_table_aligns_rounds_and_quotes():

@@ -30,6 +30,17 @@ SPEED = ("device", "data_dir", "client_store")
 """Settings that decide where a run computes and from where it reads, and not its result (but for rounding)."""
 
 
+def content_key(content: dict[str, Any]) -> str:
+    """A digest of what decides a result, 16 hexadecimal digits.
+
+    Example:
+        >>> from trainers.runs.planned import content_key
+        >>> content_key({"rho": 0.1, "seeds": (0,)}) == content_key({"seeds": [0], "rho": 0.1})
+        True
+    """
+    return hashlib.sha256(json.dumps(json_ready(content), sort_keys=True).encode()).hexdigest()[:16]
+
+
 @dataclass(frozen=True, eq=False)
 class PlannedRun:
     """A run that may or may not have been made; equal to another where both have the same :attr:`key`.
@@ -51,18 +62,15 @@ class PlannedRun:
 
     @cached_property
     def content(self) -> dict[str, Any]:
-        """What decides the result, as JSON has it: algorithm, parts and settings but for :data:`SPEED`."""
+        """What decides the result: algorithm, parts and settings but for :data:`SPEED`."""
         settings = {name: value for name, value in self.settings.recorded().items() if name not in SPEED}
         algorithm = {"name": algorithm_name(self.algorithm), **self.algorithm.hyper_parameters()}
-        content: dict[str, Any] = json_ready(
-            {"schema": SCHEMA, "algorithm": algorithm, "parts": self.parts.recorded(), "settings": settings}
-        )
-        return content
+        return {"schema": SCHEMA, "algorithm": algorithm, "parts": self.parts.recorded(), "settings": settings}
 
     @cached_property
     def key(self) -> str:
         """A digest of :attr:`content`, 16 hexadecimal digits."""
-        return hashlib.sha256(json.dumps(self.content, sort_keys=True).encode()).hexdigest()[:16]
+        return content_key(self.content)
 
     @cached_property
     def name(self) -> str:
@@ -114,16 +122,17 @@ class RunStore:
     def state(self, run: PlannedRun) -> State:
         """How far it is; a run that diverged is done."""
         path = self.path(run)
+        if (path / "result.json").exists():  # a run writes it at its very end, and removes it when it goes on
+            return "done"
         if (path / "failure.json").exists():
             return "failed"
-        if (path / "result.json").exists():
-            return "done"
         return "partial" if (path / "config.json").exists() else "missing"
 
     def failure(self, run: PlannedRun) -> str | None:
         """Why it failed, if it did."""
-        file = self.path(run) / "failure.json"
-        return str(json.loads(file.read_text(encoding="utf-8"))["reason"]) if file.exists() else None
+        if self.state(run) != "failed":
+            return None
+        return str(json.loads((self.path(run) / "failure.json").read_text(encoding="utf-8"))["reason"])
 
     def read(self, run: PlannedRun) -> RecordedRun:
         """What is recorded of a run.
@@ -143,19 +152,22 @@ class RunStore:
             progress: show progress on stderr.
 
         Raises:
-            FedscapeError: it cannot be trained (``failure.json`` keeps the reason), or another process is making it.
+            FedscapeError: it cannot be trained; ``failure.json`` keeps the reason.
+            LockedError: another process is making it.
         """
         path = self.path(run)
         if self.state(run) == "done":
             return self.read(run)
         with sole_writer(make_directory(path) / "run"):
+            if self.state(run) == "done":  # by another process, since
+                return self.read(run)
+            (path / "failure.json").unlink(missing_ok=True)  # of the attempt before
             settings = replace(run.settings, device=device, data_dir=data_dir)
             try:
                 train(run.algorithm, settings, run.parts, out=path, resume=True, progress=progress)
             except Exception as error:
                 write_json(path / "failure.json", {"reason": told(error), "content": run.content})
                 raise
-            (path / "failure.json").unlink(missing_ok=True)
         return self.read(run)
 
     def remove(self, run: PlannedRun) -> None:

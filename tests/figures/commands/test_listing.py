@@ -1,0 +1,79 @@
+"""``python -m figures list``, ``status``, ``show`` and ``make --dry-run``."""
+
+import re
+
+import pytest
+
+import figures.commands.listing
+import figures.commands.options
+from figures.__main__ import main
+from figures.graph import Store
+from figures.graph.cost import Costs
+from figures.recipes import PAPERS
+from landscape import FedscapeError
+from tests.figures.graph.small import paper
+
+
+@pytest.fixture(autouse=True)
+def small(monkeypatch):
+    """The only paper is the small one."""
+    for module in (figures.commands.options, figures.commands.listing):
+        monkeypatch.setattr(module, "PAPERS", (paper(),))
+
+
+def test_the_list_tells_what_each_needs_how_far_it_is_and_what_it_costs(tmp_path, capsys):
+    assert main(["list", "--out", str(tmp_path)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].split() == ["id", "shows", "runs", "meas.", "state", "smoke", "small", "paper"]
+    assert re.fullmatch(r"small/T1 +accuracies and curvatures +4 +6 +missing +0:01 +0:01 +0:01", lines[2])
+    assert re.fullmatch(r"total +1 figures and tables +4 +6 +missing( +0:01){3}", lines[3])
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_list_of_all_papers_fits_the_terminal(monkeypatch, tmp_path, capsys):
+    for module in (figures.commands.options, figures.commands.listing):
+        monkeypatch.setattr(module, "PAPERS", PAPERS)
+    assert main(["list", "--out", str(tmp_path)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(len, lines)) <= 120
+    assert sum(len(made.recipes) for made in PAPERS) == len(lines[2:]) - sum(
+        line.startswith(("total", "runs, meas", ">, ?")) for line in lines
+    )
+
+
+def test_what_is_half_made_is_told_with_its_failures(tmp_path, capsys):
+    store = Store(tmp_path / "store")
+    (recipe,) = paper().recipes.values()
+    first, second = recipe.content(figures.commands.listing.Asked()).nodes()[:2]
+    store.runs.path(first).mkdir(parents=True)
+    (store.runs.path(first) / "metrics.jsonl").touch()
+    (store.runs.path(first) / "config.json").write_text('{"algorithm": {"name": "a"}, "settings": {}}')
+    store.runs.path(second).mkdir(parents=True)
+    (store.runs.path(second) / "failure.json").write_text('{"reason": "no space left"}')
+    (store.runs.path(first) / "result.json").write_text("{}")
+    assert main(["list", "--out", str(tmp_path)]) == 0
+    assert "1/10, 1 failed" in capsys.readouterr().out
+    assert main(["status", "--out", str(tmp_path)]) == 0
+    told = capsys.readouterr().out
+    assert "1 of 10 done, 1 failed" in told
+    assert f"failed: {second.name}: no space left" in told
+
+
+def test_a_dry_run_tells_what_is_left_and_what_it_costs_and_makes_nothing(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(Costs, "text", lambda self, nodes: f"{len(list(nodes))} nodes")
+    assert main(["make", "small", "--dry-run", "--out", str(tmp_path)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert re.fullmatch(r"small/T1 +4 +6 +10 nodes", lines[2])
+    assert re.fullmatch(r"together +4 +6 +10 nodes", lines[3])
+    assert not list(tmp_path.iterdir())
+
+
+def test_show_tells_the_cost_of_each_scale(tmp_path, capsys):
+    assert main(["show", "small/T1", "--out", str(tmp_path)]) == 0
+    told = capsys.readouterr().out
+    assert "paper: 4 runs, 6 measurements, 0:01 (h:min on one core)." in told
+
+
+def test_an_unknown_id_is_refused():
+    with pytest.raises(FedscapeError, match="T9"):
+        main(["make", "small/T9", "--dry-run"])
