@@ -106,10 +106,13 @@ class ContactSheet:
         print(f"written: {self.out}")
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Parse and run one of the commands; the exit code."""
+Command = Compare | ContactSheet | Demo | Gallery | List | Make | Show | Status
+
+
+def read(arguments: Sequence[str] | None = None) -> Command:
+    """The command that the arguments ask for."""
     given = sys.argv[1:] if arguments is None else arguments
-    command: Compare | ContactSheet | Demo | Gallery | List | Make | Show | Status = parse(
+    command: Command = parse(
         lambda: tyro.extras.subcommand_cli_from_dict(
             {
                 "list": List,
@@ -128,7 +131,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         ),
         PROGRAM,
     )
-    return command.run() or 0
+    return command
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Parse and run one of the commands; the exit code."""
+    return read(arguments).run() or 0
 
 
 def command_line() -> int:

@@ -1,5 +1,6 @@
 """README, CONTRIBUTING and docs do what they say."""
 
+import csv
 import importlib
 import re
 import shlex
@@ -9,8 +10,13 @@ from pathlib import Path
 import pytest
 import torch
 
+import figures.__main__
+import figures.commands.gallery
+import figures.commands.listing
+import figures.commands.options
 import trainers
-from landscape import MODELS, build_model
+from analysis import measure_hessian
+from landscape import MODELS, Checkpoint, build_model
 from tests.conftest import REPOSITORY
 from tests.trainers.algorithms import naive, test_contract
 from tests.trainers.federations import SETTINGS, SIZES, federation
@@ -70,6 +76,56 @@ def test_training_commands_of_the_readme_parse():
     assert len(commands) == 4
     for command in commands:
         assert read(command).output.out is not None
+
+
+@pytest.mark.parametrize(("file", "number"), [("README.md", 6), ("docs/figures.md", 6)])
+def test_commands_of_figures_parse(file, number):
+    lines = "\n".join(blocks(file, "sh")).replace("\\\n", " ").splitlines()
+    commands = [words[3:] for line in lines if (words := shlex.split(line, comments=True))[1:3] == ["-m", "figures"]]
+    assert len(commands) == number
+    for command in commands:
+        assert figures.__main__.read(command) is not None
+
+
+@pytest.fixture
+def ours(tmp_path, monkeypatch):
+    """The worked paper of CONTRIBUTING.md, as it stands there, listed as the only one."""
+    (code,) = (block for block in blocks("CONTRIBUTING.md", "python") if "OURS = Paper" in block)
+    (tmp_path / "ours.py").write_text(code, encoding="utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
+    paper = importlib.import_module("ours").OURS
+    for module in (figures.commands.options, figures.commands.listing, figures.commands.gallery):
+        monkeypatch.setattr(module, "PAPERS", (paper,))
+    yield paper
+    del sys.modules["ours"]
+
+
+def test_the_worked_figure_and_table_are_made_from_shared_runs(ours, tmp_path):
+    line = [
+        "make",
+        "ours",
+        "--rounds",
+        "2",
+        "--choose",
+        "samples=60",
+        "--device",
+        "cpu",
+        "--quiet",
+        "--out",
+        str(tmp_path),
+    ]
+    assert figures.__main__.main(line) == 0
+    made = list((tmp_path / "store" / "runs").iterdir())
+    assert sorted(run.name.split("-")[0] for run in made) == ["fedavg", "fedsam"]
+    with (tmp_path / "ours" / "T1.csv").open(encoding="utf-8") as file:
+        rows = {(row["row"], row["column"]): float(row["mean"]) for row in csv.DictReader(file)}
+    for name, run in zip(("FedAvg", "FedSAM"), sorted(made), strict=True):
+        exact = measure_hessian(run / "ckpt.pt", top=5, trace=False, samples=60, device="cpu").eigen.values[0]
+        assert rows[name, "λ1"] == pytest.approx(float(exact))
+        assert rows[name, "accuracy"] == 100 * Checkpoint.load(run / "ckpt.pt").metrics["test_accuracy"]
+    caption = (tmp_path / "ours" / "F1.caption.txt").read_text(encoding="utf-8")
+    assert "In the paper: the axis is labelled in percent and shows shares." in caption
+    assert (tmp_path / "ours" / "F1.pdf").read_bytes().startswith(b"%PDF")
 
 
 def test_notebook_script_runs(tmp_path, monkeypatch):
@@ -137,11 +193,11 @@ def test_the_worked_example_is_a_command_of_a_users_own_file(fedvarp, tmp_path, 
     assert "fedvarp:FedVARP, 1 rounds" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("file", ["README.md", "CONTRIBUTING.md", "CHANGELOG.md"])
+@pytest.mark.parametrize("file", ["README.md", "CONTRIBUTING.md", "CHANGELOG.md", "docs/figures.md"])
 def test_files_that_are_linked_exist(file):
     text = (REPOSITORY / file).read_text(encoding="utf-8")
     links = [link for link in re.findall(r"\]\(([^)#]+)\)", text) if "://" not in link]
-    assert all((REPOSITORY / link).exists() for link in links), links
+    assert all((REPOSITORY / file).parent.joinpath(link).exists() for link in links), links
 
 
 def test_changelog_and_readme_name_every_algorithm():

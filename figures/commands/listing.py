@@ -39,14 +39,16 @@ class List:
         costs = Costs(store, (node for scale in SCALES for nodes in at[scale] for node in nodes))
         rows: list[tuple[str | float | None, ...]] = []
         for i, recipe in enumerate(recipes):
-            shown = textwrap.shorten(recipe.shows, _WIDTH, placeholder=" …")
+            shown = textwrap.shorten(recipe.shows, _WIDTH, placeholder=" …").ljust(_WIDTH)
             cost = (costs.text(at[scale][i]) for scale in SCALES)
             rows.append((recipe.id, shown, *counted(at[asked.scale][i]), _briefly(at[asked.scale][i], store), *cost))
         together = {scale: list(dict.fromkeys(node for nodes in at[scale] for node in nodes)) for scale in SCALES}
         cost = (costs.text(together[scale]) for scale in SCALES)
         mine = together[asked.scale]
-        rows.append(("total", f"{len(recipes)} figures and tables", *counted(mine), _briefly(mine, store), *cost))
-        print(Table(("id", "shows", "runs", "meas.", "state", *SCALES), tuple(rows)))
+        rows.append(
+            ("total", f"{len(recipes)} figures and tables".ljust(_WIDTH), *counted(mine), _briefly(mine, store), *cost)
+        )
+        print(Table(("id", "shows".ljust(_WIDTH), "runs", "meas.", "state", *SCALES), tuple(rows)))
         print(f"runs, measurements (meas.) and state: {asked.scale}; the last columns: h:min on one core, from nothing")
         if any(">" in str(cell) or cell == "?" for row in rows for cell in row[-len(SCALES) :]):
             print(">, ?: the speed of some or all of the networks, or the size of the data, is not known before")

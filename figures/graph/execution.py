@@ -62,11 +62,16 @@ def execute(
         progress: show progress on stderr.
 
     Raises:
-        FedscapeError: fewer than one job, Ray is asked for and not installed or not there.
+        FedscapeError: fewer than one job, or several together with Ray; Ray is asked for and not installed or not
+            there; a share of a GPU without Ray, which alone deals them out.
     """
     if jobs < 1:
         raise FedscapeError(f"--jobs is {jobs}: give the number of processes side by side, at least 1")
     place, outcome = place or Place(), Outcome()
+    if ray is not None and jobs > 1:
+        raise FedscapeError("--jobs and --ray are both given: Ray itself runs as many tasks as it has CPUs; give one")
+    if ray is None and place.gpus:
+        raise FedscapeError("--gpus is a share for Ray's tasks: give --ray too, or leave it out")
     ordered = with_runs(nodes)
     outcome.done = [node for node in ordered if store.state(node) == "done"]
     waiting = [node for node in ordered if node not in set(outcome.done)]

@@ -83,13 +83,22 @@ def _exhibit(each: Exhibit, folder: Path) -> str:
     lines = [f'<article id="{_anchor(each)}">', f"<h3>{html.escape(recipe.id)}: {html.escape(recipe.shows)}</h3>"]
     if each.problem:
         lines.append(f'<p class="problem">Not made: {html.escape(each.problem)}</p>')
-    lines += [_product(each, name, parts, folder) for name, parts in each.products.items()]
+    captions = {
+        name: parts["caption.txt"].read_text(encoding="utf-8").splitlines()[1:] for name, parts in each.products.items()
+    }
+    shared = [line for line in next(iter(captions.values()), []) if all(line in told for told in captions.values())]
+    for name, parts in each.products.items():
+        own = [line for line in captions[name] if line not in shared]
+        lines.append(_product(each, name, parts, own, folder))
+    if shared:
+        said = "".join(f"<li>{html.escape(line)}</li>\n" for line in shared)
+        summary = f"<summary>About {html.escape(recipe.id)}</summary>"
+        lines.append(f"<details open>{summary}<ul>\n{said}</ul></details>")
     return "\n".join([*lines, f"<pre><code>{html.escape(each.command)}</code></pre>", "</article>\n"])
 
 
-def _product(each: Exhibit, name: str, parts: Mapping[str, Path], folder: Path) -> str:
+def _product(each: Exhibit, name: str, parts: Mapping[str, Path], told: Sequence[str], folder: Path) -> str:
     where = {kind: quote(file.relative_to(folder).as_posix()) for kind, file in parts.items()}
-    told = parts["caption.txt"].read_text(encoding="utf-8").splitlines()[1:] if "caption.txt" in parts else []
     words = name.removeprefix(each.recipe.item).strip("-").replace("-", " ")
     heading = [f"<h4>{html.escape(words)}</h4>"] if words else []
     if "png" in parts:

@@ -50,9 +50,7 @@ def test_runs_are_made_before_what_needs_them_and_shared(tmp_path, seen):
     assert outcome.made == 3
 
 
-@pytest.mark.parametrize(
-    "place", [CPU, Place("cpu", batch_size=16), Place("cpu", stream=True), Place("auto"), Place("cpu", gpus=0.5)]
-)
+@pytest.mark.parametrize("place", [CPU, Place("cpu", batch_size=16), Place("cpu", stream=True), Place("auto")])
 def test_speed_options_make_nothing_again(made, seen, place):
     outcome = execute(NODES, made, place)
     assert (outcome.made, len(outcome.done), seen) == (0, len(NODES), [])
@@ -118,9 +116,17 @@ def test_what_another_process_makes_is_busy_and_blocks_what_depends_on_it(tmp_pa
     assert store.state(RUNS[0]) == "missing"
 
 
-def test_fewer_than_one_job_is_refused(tmp_path):
-    with pytest.raises(FedscapeError, match="--jobs is 0"):
-        execute([], Store(tmp_path), jobs=0)
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ({"jobs": 0}, "--jobs is 0"),
+        ({"jobs": 2, "ray": "local"}, "--jobs and --ray are both given"),
+        ({"place": Place("cpu", gpus=0.5)}, "--gpus is a share for Ray's tasks"),
+    ],
+)
+def test_options_that_do_not_fit_are_refused(tmp_path, options, sentence):
+    with pytest.raises(FedscapeError, match=sentence):
+        execute([], Store(tmp_path), **options)
 
 
 @pytest.mark.slow
