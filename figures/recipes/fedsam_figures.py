@@ -70,7 +70,7 @@ SWEPT: Mapping[str, Choice] = {
     "shares": Choice((0.2, 0.4, 0.6, 0.8, 1.0), "the axis ends at 0.2 and 1; its points are not printed"),
     "epochs": Choice(
         (1, 5, 10, 15, 20), "the axis ends at 2.5 and 20, and Section 5.2 has 1; its points are not printed",
-        {"smoke": (1, 2, 3, 5), "small": (1, 2, 5)},
+        {"smoke": (1, 2, 5), "small": (1, 2, 5)},
     ),
     "radii": Choice(
         (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0),
