@@ -15,7 +15,7 @@ FEDSAM = Paper(
     stand_ins={
         "smoke": "digits stand in for EMNIST, CIFAR-10 (both with digits_mlp, which differ in the batch size and, with "
         "--choose rho=..., in ρ) and CIFAR-100 (with digits_cnn); 20 clients, 4 of them a round on average, for 100 "
-        "and 20; 1 local epoch for 10; ρ 0.05 for 0.5, rates of 0.3 for 0.1.",
+        "and 20; 1 local epoch for 10; ρ 0.05 for 0.5, a rate of 0.2 for 0.1.",
         "small": "CIFAR-10 with lenet_fed stands in for all three data sets, of which EMNIST differs in the batch size "
         "only, and CIFAR-100 in nothing unless ρ is chosen; 40 rounds of 1 local epoch for 200 and 1000 of 10; ρ 0.05 "
         "for 0.5.",
@@ -75,7 +75,7 @@ PROTOCOL: Mapping[str, Choice] = {
         0.1,
         "the printed default; the paper tunes it by algorithm and data set on 10^-0.5, 10^-1, 10^-1.5 and 10^-2, and "
         "does not print what it chose",
-        {"smoke": 0.3},
+        {"smoke": 0.2},
     ),
     "client-test": Choice(
         "split",
