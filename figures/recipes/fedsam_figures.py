@@ -143,7 +143,7 @@ def f4(order: Order) -> Curves:
 
 @FEDSAM.recipe(
     "F5",
-    "final validation accuracy, mean of the clients, on EMNIST by clients a round, local epochs K, radius ρ and momentum β",
+    "final validation accuracy (mean of the clients) on EMNIST by clients a round, epochs K, radius ρ, momentum β",
     choices={**PROTOCOL, **SWEPT},
     slips=(BERNOULLI_SLIP,),
 )
@@ -154,7 +154,7 @@ def f5(order: Order) -> Sweeps:
 
 @FEDSAM.recipe(
     "F6",
-    "final validation accuracy, mean of the clients, on CIFAR-100 by clients a round, local epochs K, radius ρ and momentum β",
+    "final validation accuracy (mean of the clients) on CIFAR-100 by clients a round, epochs K, radius ρ, momentum β",
     choices={**PROTOCOL, **SWEPT},
     slips=("panel d, of β, has the axis and the legend of panel c; here it is of β", BERNOULLI_SLIP),
 )
