@@ -15,7 +15,7 @@ FEDSAM = Paper(
     stand_ins={
         "smoke": "digits stand in for EMNIST, CIFAR-10 (both with digits_mlp, which differ in the batch size and, with "
         "--choose rho=..., in ρ) and CIFAR-100 (with digits_cnn); 20 clients, 4 of them a round on average, for 100 "
-        "and 20; 1 local epoch for 10, and 1, 2, 3 and 5 in the sweeps; ρ 0.05 for 0.5.",
+        "and 20; 1 local epoch for 10; ρ 0.05 for 0.5, a rate of 0.2 for 0.1.",
         "small": "CIFAR-10 with lenet_fed stands in for all three data sets, of which EMNIST differs in the batch size "
         "only, and CIFAR-100 in nothing unless ρ is chosen; 40 rounds of 1 local epoch for 200 and 1000 of 10; ρ 0.05 "
         "for 0.5.",
@@ -71,8 +71,12 @@ PROTOCOL: Mapping[str, Choice] = {
         "of EMNIST, CIFAR-10, CIFAR-100; 0.5 is the printed default, and 0.2,0.5,0.6 the best by Section 5.2",
         {"smoke": (0.05, 0.05, 0.05), "small": (0.05, 0.05, 0.05)},
     ),
-    "lr": Choice(0.1, "the printed default; the paper tunes it by algorithm and data set on 10^-0.5, 10^-1, 10^-1.5 "
-                 "and 10^-2, and does not print what it chose"),
+    "lr": Choice(
+        0.1,
+        "the printed default; the paper tunes it by algorithm and data set on 10^-0.5, 10^-1, 10^-1.5 and 10^-2, and "
+        "does not print what it chose",
+        {"smoke": 0.2},
+    ),
     "client-test": Choice(
         "split",
         "validation data are local to each client, and the paper does not say how they are made; split: each has a "
@@ -91,7 +95,10 @@ PROTOCOL: Mapping[str, Choice] = {
         "MoFedSAM's server rate in units of the plain average's; Algorithm 2 read literally moves by one mean gradient "
         "and not by the K of a round: 1/(K η), 0.25 with 40 steps of 0.1",
     ),
-    "robust": Choice((0.1, 0.01), "λ and ascent rate of FedRobust, one factor and shift a channel; the paper has none"),
+    "robust": Choice(
+        (0.1, 0.01), "λ and ascent rate of FedRobust, one factor and shift a channel; the paper has none",
+        {"smoke": (0.1, 0.3)},
+    ),
     "gsam": Choice(0.2, "α of FedGSAM, which the paper neither defines nor gives a number; its authors' for CIFAR-10"),
     "emnist": Choice(
         "emnist_10",
