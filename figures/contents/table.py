@@ -177,10 +177,9 @@ class TableOf:
 
 
 def _marked(cell: Measured, digits: int) -> str:
-    """With the remarks' first words: the caption has all of them."""
-    words = dict.fromkeys(each.partition(":")[0] for each in cell.remarks)
-    text = cell.text(digits)
-    return " ".join([text, *(f"({word})" for word in words if word not in text)])
+    """With the remarks' first words (the caption has all of them); that a run diverged stands there anyway."""
+    words = dict.fromkeys(each.partition(":")[0] for each in cell.remarks if not each.startswith("diverged"))
+    return " ".join([cell.text(digits), *(f"({word})" for word in words)])
 
 
 def _text(value: Value, digits: int) -> str:

@@ -12,6 +12,7 @@ from figures.statistics.spread import best, last_rounds
 from landscape.datasets import load_dataset
 from trainers.runs.records import RecordedRun
 
+_RAW = Smoothing()
 OfRun = Callable[[RecordedRun], Value]
 OfReport = Callable[[HessianReport], Value]
 
@@ -32,8 +33,8 @@ def accuracy(metric: str = "test_accuracy", *, last: int = 1, share: float | Non
 
 
 def best_accuracy(metric: str = "test_accuracy") -> OfRun:
-    """Percent: the largest value of a metric."""
-    return lambda run: 100 * best(run, metric)
+    """Percent: the largest value of a metric; ``diverged`` of a run that did."""
+    return lambda run: "diverged" if run.status == "diverged" else 100 * best(run, metric)
 
 
 def deviation_over_clients(metric: str) -> Callable[[RecordedRun], float | None]:
@@ -46,10 +47,12 @@ def deviation_over_clients(metric: str) -> Callable[[RecordedRun], float | None]
     return value
 
 
-def rounds_to(target: float, metric: str = "test_accuracy", smoothing: Smoothing = Smoothing()) -> OfRun:
+def rounds_to(target: float, metric: str = "test_accuracy", smoothing: Smoothing = _RAW) -> OfRun:
     """The first evaluated round whose metric is at least ``target`` (a share); ``>R`` after R rounds without."""
 
     def value(run: RecordedRun) -> Value:
+        if not run.values(metric):
+            return run.status_text  # it diverged before the first evaluation
         return to_target([run], target, metric=metric, smoothing=smoothing).rounds[0] or f">{run.rounds}"
 
     return value

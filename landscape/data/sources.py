@@ -270,7 +270,7 @@ SOURCES: dict[str, Source] = {
         "csDownload -d cityscapes gtFine_trainvaltest.zip leftImg8bit_trainvaltest.zip, and unpack both there",
     ),
     "idda": _IDDA,
-    **{name: _IDDA for name in ("idda_country", "idda_country_seen", "idda_rainy", "idda_rainy_seen")},
+    **dict.fromkeys(("idda_country", "idda_country_seen", "idda_rainy", "idda_rainy_seen"), _IDDA),
 }
 
 
