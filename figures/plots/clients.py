@@ -144,7 +144,7 @@ def plot_client_values(
         raise FedscapeError(f"unknown kind of picture '{kind}': give points or band")
     labels = [group.label for panel in panels for group in panel.values]
     look_of = looks([*labels, *(curve.label for panel in panels for curve in panel.beside)])
-    made = grid(len(panels), columns, sharey="row")
+    made = grid(len(panels), columns, sharey="all")
     handles: dict[str, Any] = {}
     for place, (ax, panel) in enumerate(zip(made.axes, panels, strict=True)):
         if not panel.values:

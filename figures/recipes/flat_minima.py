@@ -37,10 +37,12 @@ FLAT_MINIMA = Paper(
     "flat-minima",
     "Caldarola et al., ECCV 2022",
     stand_ins={
-        "smoke": "The embedded digits stand in for all data, and digits_mlp for lenet_fed; 1, 2 and 4 of 20 clients a "
-        "round for 5, 10 and 20 of 100. CIFAR10 and CIFAR100 differ in α and in the radii of SAM and ASAM only.",
-        "small": "CIFAR-10 with its α of 0, 0.05 and 100 stands in for CIFAR-100 with 0, 0.5 and 1000; 100 rounds at a "
-        "larger rate.",
+        "smoke": "The embedded digits stand in for all pictures, generated scenes of 12x12 pixels for street scenes, "
+        "digits_mlp for lenet_fed, ResNet-18 and MobileNet; 1, 2 and 4 of 20 clients a round for 5, 10 and 20. CIFAR10 "
+        "and CIFAR100 differ in α and in the radii of SAM and ASAM only.",
+        "small": "CIFAR-10 with its α of 0, 0.05 and 100 stands in for CIFAR-100 with 0, 0.5 and 1000, and for "
+        "CIFAR100-PAM and Landmarks; lenet_fed for ResNet-18 and MobileNet; generated scenes for street scenes; 40 or "
+        "100 rounds at a larger rate.",
     },
 )
 

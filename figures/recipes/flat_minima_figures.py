@@ -230,7 +230,7 @@ def f5(order: Order) -> Content:
     | {
         "generate": Choice(
             False,
-            "corrupt the images here instead of reading the published CIFAR-10-C and CIFAR-100-C",
+            "corrupt the images here, as far as that can be done, instead of reading CIFAR-10-C and CIFAR-100-C",
             {"smoke": True, "small": True},
         ),
         "corruption_samples": Choice(0, "test images; 0: all", {"small": 2000}),

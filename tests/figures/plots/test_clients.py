@@ -82,3 +82,10 @@ def test_the_band_is_from_the_smallest_to_the_largest_around_the_median():
 def test_mistakes_are_one_sentence(call, reason):
     with pytest.raises(FedscapeError, match=reason):
         call()
+
+
+def test_rows_of_panels_can_be_compared():
+    panels = [ScatterPanel(f"p{i}", [ClientValues("a", [1.0, 2.0], [1.0, 10.0**i])]) for i in range(4)]
+    figure = plot_client_values(panels, ylabel="λ_max", columns=2)
+    assert len({ax.get_ylim() for ax in figure.axes}) == 1
+    assert figure.axes[0].get_ylim()[1] > 1000
