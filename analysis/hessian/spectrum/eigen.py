@@ -59,10 +59,11 @@ class Eigenpairs:
         bounds: error bounds of the values, [k]: residual²/gap where the gap to the neighbouring Ritz values is
             wide, else the residual; and never less than the value moved in the last steps.  Of eigenvalues that differ
             by less than the tolerance, some may be missing and the next ones be here instead.
-        converged: which bounds are within the wanted tolerance, [k]; none where all are, but the search for multiple
-            eigenvalues was cut short.
+        converged: which bounds are within the wanted tolerance, [k]; none where all are, but the search for hidden and
+            multiple eigenvalues was cut short.
         products: products spent (HVPs), with those of the search.
-        searched: of these, products that looked for further copies of multiple eigenvalues.
+        searched: of these, products from a second start, which look for further copies of multiple eigenvalues, and
+            for others that the first start had too little of.
         missed: the probability that the search did not see a copy that would take the place of one of the values, if
             there is one; ``None`` where that is not known.
         vectors: unit eigenvectors as rows, [k, d]: the first rows of ``krylov.basis``, with no memory of their own.
@@ -147,8 +148,8 @@ def extreme_eigenpairs(
     wanted.check(operator.shape[0])
     limit = max_products if max_products is not None else 20 * k + 100
     iteration = ThickRestart(operator, wanted, max_basis=max_basis, offload=offload, seed=seed)
-    rule = StoppingRule(wanted, tolerance, epsilon, operator.shape[0])
-    search = MultiplicitySearch(wanted, tolerance)
+    rule = StoppingRule(wanted, tolerance, epsilon)
+    search = MultiplicitySearch(wanted, tolerance, iteration.room)
     parts, krylov = (iteration, rule, search), iteration.krylov
     question = {"dimension": operator.shape[0], "dtype": str(operator.dtype), "seed": seed, "k": k, "which": which}
     file = StateFile(state, {**question, "max_basis": iteration.room, "fingerprint": fingerprint}, _PARTS)
@@ -162,7 +163,7 @@ def extreme_eigenpairs(
         if krylov.steps < wanted.count:
             continue
         ritz = krylov.ritz()
-        found = rule.judge(ritz, krylov.record, restarts=iteration.restarts, complete=krylov.complete)
+        found = rule.judge(ritz, restarts=iteration.restarts, complete=krylov.complete)
         converged = found.converged
         if report is not None:
             report(krylov.absorbed, found.relative_error)
@@ -171,7 +172,7 @@ def extreme_eigenpairs(
         if not search.active:
             iteration.follow_coupled(ritz, found.moving)
         if krylov.absorbed >= limit:
-            converged = converged & (not found.settled)  # settled, but the search was cut short
+            converged = converged & (not converged.all())  # all are near, but the evidence was cut short
             break
     file.remove()
     return _eigenpairs(operator, iteration, search, found, converged, float(np.abs(ritz.values).max()))
