@@ -24,8 +24,8 @@ from analysis.hessian.spectrum.symmetry import asymmetry
 _BREAKDOWN = 100.0
 """A new direction is rounding only where it is shorter than this many roundings of the operator's scale."""
 _KEPT = 0.7
-"""Another pass follows one that leaves less than this share of a vector: what rounding leaves in the basis is a share of
-what a pass began with (Daniel, Gragg, Kaufman & Stewart, Math. Comp. 1976)."""
+"""Another pass follows one that leaves less than this share of a vector: what rounding leaves along the basis is a
+share of what a pass began with (Daniel, Gragg, Kaufman & Stewart, Math. Comp. 1976)."""
 _GROUP_BYTES = 2**28
 """The basis is used in groups of rows of this size: of a basis in host memory no more is on the device at once."""
 _PIECE_BYTES = 2**22

@@ -115,7 +115,7 @@ class StoppingRule:
 
 
 def error_bounds(ritz: Ritz, chosen: np.ndarray | slice = slice(None)) -> np.ndarray:
-    """Error bounds of all or some Ritz values: r²/gap where the gap is wider than the residual r, else (Σ r²)^½ in a cluster.
+    """Error bounds of Ritz values: r²/gap where the gap is wider than the residual r, else (Σ r²)^½ in a cluster.
 
     The gap is that to the neighbouring Ritz values less their own residuals (Parlett, The Symmetric Eigenvalue Problem,
     1998, section 11.7).  A residual says that there is *an* eigenvalue within it; where the intervals θ ± r of several
