@@ -19,7 +19,7 @@ setup(
     python_requires=">=3.10",
     classifiers=[f"Programming Language :: Python :: 3.{minor}" for minor in range(10, 14)],
     packages=find_packages(include=[f"{name}*" for name in ("landscape", "trainers", "analysis", "figures")]),
-    package_data={"analysis.surface.plots": ["*.html", "*.js"]},
+    package_data={"analysis.surface.plots": ["*.html", "*.js"], "figures.printed": ["*.csv"]},
     install_requires=[
         "torch>=2.6",
         "numpy>=1.26",
@@ -32,6 +32,7 @@ setup(
         "h5py>=3.10",
         "tyro>=0.9.14",
         "rich>=13",
+        "tueplots>=0.2.5",
     ],
     extras_require={
         "test": [
@@ -46,6 +47,7 @@ setup(
         "data": ["torchvision>=0.21", "datasets>=2.14", "pillow>=10"],
         "safetensors": ["safetensors>=0.4"],
         "html": ["plotly>=6"],
+        "ray": ["ray>=2.9"],
         "notebook": ["jupyterlab>=4", "jupytext>=1.16"],
     },
     entry_points={

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from landscape.storage.canvas import pt
+
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
@@ -20,7 +22,7 @@ DASHES = ("-", "--", "-.", ":", (0, (5, 1)), (0, (3, 1, 1, 1)), (0, (1, 1)))
 def cross_out(ax: Axes, x: np.ndarray, y: np.ndarray, converged: np.ndarray) -> None:
     """Cross out the points that have not converged; x, y and which have are [n] each."""
     if not converged.all():
-        ax.plot(x[~converged], y[~converged], "x", color="black", markersize=9)
+        ax.plot(x[~converged], y[~converged], "x", color="black", markersize=pt(9))
 
 
 def crossed(converged: Sequence[np.ndarray]) -> str:

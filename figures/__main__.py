@@ -1,4 +1,5 @@
-"""``python -m figures compare CKPT CKPT ...``, ``demo`` and ``contact-sheet DATA``."""
+"""``python -m figures list``, ``make ID ...``, ``status``, ``show ID``, ``compare CKPT CKPT ...``, ``demo`` and
+``contact-sheet DATA``."""
 
 from __future__ import annotations
 
@@ -11,11 +12,14 @@ from typing import Annotated, Literal
 import tyro
 
 from analysis.source import Source
+from figures.commands.listing import List, Show, Status
+from figures.commands.make import Make
 from figures.comparison import compare
 from figures.demo import demo
 from figures.images import contact_sheet
 from landscape import load_dataset
-from landscape.storage.pictures import check_picture, save_figure
+from landscape.storage.pictures import check_picture, draw_picture
+from landscape.storage.style import PictureStyle
 from landscape.terminal.command import parse, run
 
 PROGRAM = "python -m figures"
@@ -53,6 +57,7 @@ class Compare:
     quiet: bool = False
     """no progress bars"""
     source: Source = field(default_factory=Source)
+    style: PictureStyle = field(default_factory=PictureStyle)
 
     def run(self) -> None:
         """Measure, draw, print."""
@@ -90,28 +95,38 @@ class ContactSheet:
     """how many, at random"""
     out: Annotated[Path, tyro.conf.arg(metavar="FILE")] = Path("contact-sheet.png")
     """picture to write"""
+    style: PictureStyle = field(default_factory=PictureStyle)
 
     def run(self) -> None:
         """Load, draw, write."""
         check_picture(self.out)
-        save_figure(contact_sheet(load_dataset(self.data, self.data_dir), self.images, self.split), self.out)
+        dataset = load_dataset(self.data, self.data_dir)
+        draw_picture(lambda: contact_sheet(dataset, self.images, self.split), self.out, self.style)
         print(f"written: {self.out}")
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
-    """Parse and run one of the commands."""
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Parse and run one of the commands; the exit code."""
     given = sys.argv[1:] if arguments is None else arguments
-    command: Compare | ContactSheet | Demo = parse(
+    command: Compare | ContactSheet | Demo | List | Make | Show | Status = parse(
         lambda: tyro.extras.subcommand_cli_from_dict(
-            {"compare": Compare, "contact-sheet": ContactSheet, "demo": Demo},
+            {
+                "list": List,
+                "make": Make,
+                "status": Status,
+                "show": Show,
+                "compare": Compare,
+                "contact-sheet": ContactSheet,
+                "demo": Demo,
+            },
             prog=PROGRAM,
-            description="Draw measured results.",
+            description="Make the figures and tables of the papers, and compare checkpoints.",
             args=given,
             config=(tyro.conf.OmitArgPrefixes, tyro.conf.FlagCreatePairsOff),
         ),
         PROGRAM,
     )
-    command.run()
+    return command.run() or 0
 
 
 def command_line() -> int:

@@ -23,8 +23,10 @@ from landscape import Checkpoint, Evaluation, FedscapeError
 from landscape.checkpoints.checkpoint import run_files
 from landscape.checkpoints.foreign import open_checkpoint
 from landscape.checkpoints.names import distinct_labels
+from landscape.storage.canvas import across, new_figure, pt
 from landscape.storage.files import make_directory
-from landscape.storage.pictures import save_figure
+from landscape.storage.pictures import draw_picture
+from landscape.storage.style import PictureStyle, StyleName, current_style
 from landscape.terminal.table import Table
 from trainers.runs.directory import RunDirectory
 from trainers.runs.protocol import differences, protocol
@@ -96,9 +98,14 @@ class Comparison:
         reports = [s.report for s in self.subjects]
         upper_panels = 4 if curves else 2
         wide = max(4.2 * upper_panels, 4.4 * len(self.subjects) + 1)
-        figure = Figure(figsize=(wide, 8.2), layout="constrained")
-        upper, lower = figure.subfigures(2, 1, squeeze=False, height_ratios=[1, 1.05])[:, 0]
-        axes = upper.subplots(1, upper_panels)
+        columns = across(upper_panels)
+        rows, paper = upper_panels // columns, current_style().paper
+        below = 2 if paper and len(self._groups()) == 2 else 1
+        tall = 2.0 if columns > 1 else 1.5
+        figure = new_figure((wide, 8.2), rows + below, columns, panel_height=tall, layout="constrained")
+        heights = [rows, below] if paper else [1, 1.05]
+        upper, lower = figure.subfigures(2, 1, squeeze=False, height_ratios=heights)[:, 0]
+        axes = upper.subplots(rows, columns, squeeze=False).ravel()
         if curves:
             self._curves(axes[0], "train_loss", "loss of the local steps (nats)", "Training loss")
             axes[0].set_yscale("log")
@@ -111,7 +118,8 @@ class Comparison:
         self._surfaces(lower)
         first = self.subjects[0]
         figure.suptitle(
-            f"{', '.join(labels)}: {first.checkpoint.model['name']} on {first.checkpoint.data['name']}", fontsize=14
+            f"{', '.join(labels)}: {first.checkpoint.model['name']} on {first.checkpoint.data['name']}",
+            fontsize=pt(14),
         )
         return figure
 
@@ -121,7 +129,7 @@ class Comparison:
             if known:
                 rounds, values = zip(*known, strict=True)
                 (line,) = ax.plot(rounds, values, color=COLOURS[i], marker=MARKERS[i], label=s.label)
-                line.set(linestyle=DASHES[i], markersize=4, markevery=max(1, len(rounds) // 10), linewidth=1.4)
+                line.set(linestyle=DASHES[i], markersize=pt(4), markevery=max(1, len(rounds) // 10), linewidth=1.4)
         ax.set(xlabel="communication round", ylabel=label, title=title)
         ax.xaxis.set_major_locator(MaxNLocator(integer=True))
         ax.grid(alpha=0.3)
@@ -129,12 +137,9 @@ class Comparison:
 
     def _surfaces(self, figure: SubFigure) -> None:
         """The loss surfaces on one common scale; of two checkpoints, also the accuracies on another common scale."""
-        first = self.subjects[0].surface
-        groups = [("Loss", [s.surface.loss for s in self.subjects], "viridis", first.loss_label)]
-        accuracies = [100 * s.surface.accuracy for s in self.subjects if s.surface.accuracy is not None]
-        if len(accuracies) == len(self.subjects) == 2:
-            groups.append(("Accuracy", accuracies, "cividis", f"{first.split_word} accuracy (%)"))
-        parts = figure.subfigures(1, len(groups), squeeze=False)[0]
+        groups = self._groups()
+        shape = (len(groups), 1) if current_style().paper else (1, len(groups))
+        parts = figure.subfigures(*shape, squeeze=False).ravel()
         for part, (title, values, colours, label) in zip(parts, groups, strict=True):
             scale = Scale.of(
                 np.concatenate([array.ravel() for array in values]), "auto" if title == "Loss" else "linear"
@@ -147,7 +152,16 @@ class Comparison:
                 ax.label_outer()
             if drawn is not None and scale is not None:
                 draw_colour_bar(part, list(axes), drawn, scale, label)
-        figure.supxlabel(self._caption(), fontsize=9, color="0.3")
+        figure.supxlabel(self._caption(), fontsize=pt(9), color="0.3")
+
+    def _groups(self) -> list[tuple[str, list[np.ndarray], str, str]]:
+        """The surfaces that share a scale: title, values of each checkpoint, colours, label."""
+        first = self.subjects[0].surface
+        groups = [("Loss", [s.surface.loss for s in self.subjects], "viridis", first.loss_label)]
+        accuracies = [100 * s.surface.accuracy for s in self.subjects if s.surface.accuracy is not None]
+        if len(accuracies) == len(self.subjects) == 2:
+            groups.append(("Accuracy", accuracies, "cividis", f"{first.split_word} accuracy (%)"))
+        return groups
 
     def _caption(self) -> str:
         first, surface = self.subjects[0], self.subjects[0].surface
@@ -172,6 +186,7 @@ def compare(
     steps: int = 40,
     seed: int = 0,
     source: Source | None = None,
+    style: PictureStyle | StyleName = "screen",
     progress: bool = False,
 ) -> Comparison:
     """Measure checkpoints in the same way and write one sheet and one table.
@@ -187,6 +202,7 @@ def compare(
         probes, steps: of the spectral densities, as in :func:`analysis.hessian.density.estimate.estimate_density`.
         seed: of all random vectors; the surfaces of all checkpoints share their random numbers.
         source: data, device and arithmetic.
+        style: of the sheet, for the screen or a paper.
         progress: show progress on stderr.
 
     Raises:
@@ -223,7 +239,7 @@ def compare(
     ]
     comparison = Comparison(subjects)
     sheet = folder / "compare.png"
-    save_figure(comparison.sheet(), sheet, dpi=120)
+    draw_picture(comparison.sheet, sheet, style, dpi=120)
     return Comparison(subjects, [sheet, *comparison.table().save(folder / "compare")])
 
 

@@ -10,6 +10,7 @@ from torch import Tensor
 from landscape import Dataset, FedscapeError
 from landscape.data.dataset import IGNORED
 from landscape.data.samples import random_subset
+from landscape.storage.canvas import new_figure, panel_width, pt
 
 _COLUMNS = 5
 
@@ -27,7 +28,10 @@ def contact_sheet(dataset: Dataset, count: int = 25, split: str = "train") -> Fi
     images = chosen.inputs.permute(0, 2, 3, 1).double()
     images = (images - images.min().clamp_max(0)) / (images.max() - images.min().clamp_max(0)).clamp_min(1e-8)
     rows = -(-count // _COLUMNS)
-    figure = Figure(figsize=(1.6 * _COLUMNS, 1.8 * rows + 0.6), layout="constrained")
+    size = (1.6 * _COLUMNS, 1.8 * rows + 0.6)
+    figure = new_figure(
+        size, rows, _COLUMNS, panel_height=panel_width(1) / _COLUMNS + 0.15, wide=False, layout="constrained"
+    )
     grid = figure.subplots(rows, _COLUMNS, squeeze=False).ravel()
     for ax, image, target in zip(grid, images, chosen.targets, strict=False):
         ax.imshow(image.numpy(), cmap="gray", vmin=0, vmax=1)
@@ -44,4 +48,4 @@ def _draw_class(ax: Axes, dataset: Dataset, target: Tensor) -> None:
         seen = np.ma.masked_equal(target.numpy(), IGNORED)
         ax.imshow(seen, cmap="tab20", vmin=0, vmax=dataset.classes - 1, alpha=0.5, interpolation="nearest")
     else:
-        ax.set_title(dataset.class_names[int(target)] if dataset.class_names else str(int(target)), fontsize=9)
+        ax.set_title(dataset.class_names[int(target)] if dataset.class_names else str(int(target)), fontsize=pt(9))

@@ -107,9 +107,9 @@ def circles(graph: dict[str, set[str]]) -> list[list[str]]:
 def wings() -> dict[str, set[str]]:
     """The folders below the four packages with those each imports, without what follows from others.
 
-    ``figures`` and the front of ``landscape`` (its public names, and the class they are for) are one node each; other
-    modules that lie directly in a package are foundations or fronts, and not drawn.  This is the transitive reduction
-    of what :func:`room_graph` tells of folders.
+    What lies directly in ``figures`` and the front of ``landscape`` (its public names, and the class they are for) are
+    one node each; other modules that lie directly in a package are foundations or fronts, and not drawn.  This is the
+    transitive reduction of what :func:`room_graph` tells of folders.
     """
     folders = {name for name, file in MODULES.items() if file.name == "__init__.py" and "." in name}
     graph: dict[str, set[str]] = {node: set() for node in (*folders, "figures", "landscape")}
@@ -134,4 +134,5 @@ def wings() -> dict[str, set[str]]:
 def _node(module: str) -> str:
     if module == "landscape.landscape":
         return "landscape"
-    return "figures" if module.startswith("figures.") else module
+    folder = MODULES[module].name == "__init__.py"
+    return "figures" if module.startswith("figures.") and not folder else module

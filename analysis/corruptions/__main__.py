@@ -16,6 +16,7 @@ from analysis.source import Place, option
 from landscape import FedscapeError
 from landscape.data.corruptions import SEVERITIES
 from landscape.storage.files import make_directory, write_json, write_text
+from landscape.storage.style import PictureStyle, StyleName
 from landscape.terminal.command import parse, run
 from landscape.version import versions
 
@@ -47,6 +48,7 @@ class Command:
     seed: int = 0
     """of generated corruptions"""
     place: Place = field(default_factory=Place)
+    style: PictureStyle = field(default_factory=PictureStyle)
     quiet: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
     """no progress bar"""
 
@@ -74,11 +76,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"what was measured so far is in {state}: the same command continues", file=sys.stderr)
         raise
     print(found)
-    save(found, [str(path) for path in command.checkpoints], out)
+    save(found, [str(path) for path in command.checkpoints], out, command.style)
     return 0
 
 
-def save(found: Robustness, paths: Sequence[str], out: Path) -> None:
+def save(found: Robustness, paths: Sequence[str], out: Path, style: PictureStyle | StyleName = "screen") -> None:
     """Write all numbers, the tables and the picture.
 
     Raises:
@@ -90,7 +92,7 @@ def save(found: Robustness, paths: Sequence[str], out: Path) -> None:
     write_text(out / "corruptions.csv", details.csv())
     write_text(out / "corruptions.md", f"{found.title}\n\n{summary.markdown()}\n{details.markdown()}")
     write_text(out / "corruptions.tex", f"% {found.title}\n{summary.latex()}\n{details.latex()}")
-    found.plot(out / "corruptions.png")
+    found.plot(out / "corruptions.png", style)
     print(f"\nnumbers: {out / 'corruptions.json'}\ntables: {out / 'corruptions.csv'}, .md, .tex")
     print(f"plot: {out / 'corruptions.png'}")
 

@@ -10,30 +10,41 @@ from matplotlib.figure import Figure
 
 from analysis.corruptions.robustness import Robustness
 from analysis.style import COLOURS, DASHES, MARKERS
+from landscape.storage.canvas import across, new_figure, pt
 
 
 def plot_corruptions(found: Robustness) -> Figure:
     """Draw each corruption at the highest severity (flat-minima, fig. 6), and the mean over corruptions by severity."""
     panels = 2 if len(found.severities) > 1 else 1
     width = max(5.5, 1.5 + 0.42 * (len(found.corruptions) + 2))
-    figure = Figure(figsize=(width + 4.2 * (panels - 1), 4.8), layout="constrained")
-    axes = figure.subplots(1, panels, squeeze=False, sharey=True, width_ratios=[width, 3.6][:panels])[0]
+    columns = across(panels, 2.6)
+    rows, legend = panels // columns, -(-len(found.labels) // (2 * columns))
+    size = (width + 4.2 * (panels - 1), 4.8)
+    figure = new_figure(size, rows, columns, panel_height=2.5, room=0.15 * legend, layout="constrained")
+    ratios = [width, 3.6][:columns]
+    axes = figure.subplots(rows, columns, squeeze=False, sharey=True, width_ratios=ratios).ravel()
     _draw_names(axes[0], found)
     if panels == 2:
         _draw_severities(axes[1], found)
     highest = max(found.clean_accuracy.max(), found.accuracy[..., -1].max(), found.by_severity.max())
     axes[0].set_ylim(0, min(1.02, 1.15 * highest + 0.01))
-    axes[0].set_ylabel("accuracy")
+    for ax in axes[::columns]:
+        ax.set_ylabel("accuracy")
     for ax in axes:
         ax.grid(alpha=0.3)
-        ax.title.set_fontsize(10)
-    figure.suptitle(found.title.replace(", corruptions", "\ncorruptions"), fontsize=11)
-    figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=4, fontsize=8)
+        ax.title.set_fontsize(pt(10))
+    figure.suptitle(found.title.replace(", corruptions", "\ncorruptions"), fontsize=pt(11))
+    figure.legend(
+        *axes[0].get_legend_handles_labels(),
+        loc="outside lower center",
+        ncols=2 * columns if columns < panels else 4,
+        fontsize=pt(8),
+    )
     return figure
 
 
 def _style(i: int) -> dict[str, Any]:
-    return {"color": COLOURS[i % 7], "marker": MARKERS[(i + i // 7) % 7], "markersize": 5}
+    return {"color": COLOURS[i % 7], "marker": MARKERS[(i + i // 7) % 7], "markersize": pt(5)}
 
 
 def _draw_names(ax: Axes, found: Robustness) -> None:
@@ -46,7 +57,7 @@ def _draw_names(ax: Axes, found: Robustness) -> None:
         ax.plot(places, heights, linestyle="", label=label, **_style(i))
     for place in (0.5, len(names) - 1.5):
         ax.axvline(place, color="0.6", linewidth=0.8)
-    ax.set_xticks(range(len(names)), names, rotation=90, fontsize=8)
+    ax.set_xticks(range(len(names)), names, rotation=90, fontsize=pt(8))
     ax.set_xlim(-0.6, len(names) - 0.4)
     ax.set_title(f"Severity {found.severities[-1]}")
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from landscape.storage.style import PictureStyle, StyleName
 from landscape.terminal.table import Table
 
 if TYPE_CHECKING:
@@ -120,19 +121,16 @@ class Robustness:
     def __str__(self) -> str:
         return f"{self.title}\n{_KEY}\n{self.details()}\n\n{self.summary()}"
 
-    def plot(self, path: str | Path | None = None) -> Figure:
-        """Draw accuracy by corruption and by severity; written to ``path`` where one is given.
+    def plot(self, path: str | Path | None = None, style: PictureStyle | StyleName = "screen") -> Figure:
+        """Draw accuracy by corruption and by severity, for the screen or a paper; written to ``path`` where given.
 
         Raises:
             FedscapeError: the file cannot be written or is of no kind Matplotlib writes.
         """
         from analysis.corruptions.plots import plot_corruptions
-        from landscape.storage.pictures import save_figure
+        from landscape.storage.pictures import draw_picture
 
-        figure = plot_corruptions(self)
-        if path is not None:
-            save_figure(figure, path)
-        return figure
+        return draw_picture(lambda: plot_corruptions(self), path, style)
 
 
 def _known(value: float) -> float | None:

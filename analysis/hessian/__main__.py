@@ -86,7 +86,7 @@ def _carry_out(command: Command) -> int:
         print(f"arrays: {out / 'hessian.npz'}")
         _draw(command, out / "hessian.png", paths, reports)
         tables = [(result.report.title, result.supplements) for result in results]
-        for picture in save_supplements(out, tables, curves):
+        for picture in save_supplements(out, tables, curves, command.style):
             print(f"plot: {picture}")
     return 0
 
@@ -233,9 +233,9 @@ def _write(
 def _draw(command: Command, picture: Path, paths: Sequence[Path], reports: Sequence[HessianReport]) -> None:
     """Draw the spectra, or with ``--rounds`` their curves."""
     if command.rounds:
-        save_rounds(picture, paths, reports)
+        save_rounds(picture, paths, reports, command.style)
     else:
-        save_spectra(picture, reports, command.output.eigenvalue_axis, command.output.density_axis)
+        save_spectra(picture, reports, command.output.eigenvalue_axis, command.output.density_axis, command.style)
     print(f"plot: {picture}")
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from analysis.hessian.spectrum.refinement import doubts
+from landscape.storage.style import PictureStyle, StyleName
 from landscape.terminal.table import Table
 
 if TYPE_CHECKING:
@@ -143,15 +144,17 @@ class ClientEigenvalues:
     def __str__(self) -> str:
         return f"{self.heading}\n{self.summary()}"
 
-    def plot(self, path: str | Path | None = None) -> Figure:
-        """λ_max of each client, with the mean and a band of one deviation; written to ``path`` where one is given.
+    def plot(self, path: str | Path | None = None, style: PictureStyle | StyleName = "screen") -> Figure:
+        """λ_max of each client, with the mean and a band of one deviation, for the screen or a paper; written to
+        ``path`` where one is given.
 
         Raises:
             FedscapeError: the file cannot be written or has a format that Matplotlib does not write.
         """
         from analysis.hessian.plots.clients import plot_clients
+        from landscape.storage.pictures import draw_picture
 
-        return _saved(plot_clients([self]), path)
+        return draw_picture(lambda: plot_clients([self]), path, style)
 
 
 @dataclass(frozen=True)
@@ -243,26 +246,18 @@ class ClientCurves:
         parts = [f"round{'s' * (len(of) > 1)} {', '.join(map(str, of))} ({why})" for why, of in reasons.items()]
         return f"left out: {'; '.join(parts)}" if parts else ""
 
-    def plot(self, path: str | Path | None = None) -> Figure:
-        """The mean of the clients over the rounds with a band from the smallest to the largest client; written to
-        ``path`` where one is given.
+    def plot(self, path: str | Path | None = None, style: PictureStyle | StyleName = "screen") -> Figure:
+        """The mean of the clients over the rounds with a band from the smallest to the largest client, for the
+        screen or a paper; written to ``path`` where one is given.
 
         Raises:
             FedscapeError: the file cannot be written or has a format that Matplotlib does not write.
         """
         from analysis.hessian.plots.clients import plot_client_curves
+        from landscape.storage.pictures import draw_picture
 
-        return _saved(plot_client_curves([self]), path)
+        return draw_picture(lambda: plot_client_curves([self]), path, style)
 
 
 def _share(accuracy: float) -> str | None:
     return None if np.isnan(accuracy) else f"{accuracy:.2%}"
-
-
-def _saved(figure: Figure, path: str | Path | None) -> Figure:
-    """The figure, written to ``path`` where one is given."""
-    if path is not None:
-        from landscape.storage.pictures import save_figure
-
-        save_figure(figure, path)
-    return figure

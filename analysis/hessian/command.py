@@ -13,6 +13,7 @@ from analysis.source import HessianSource
 from landscape import FedscapeError
 from landscape.checkpoints.foreign import file_and_client
 from landscape.compute.devices import memory_size
+from landscape.storage.style import PictureStyle
 
 PROGRAM = "python -m analysis.hessian"
 
@@ -41,6 +42,7 @@ class Command:
     effort: Effort = field(default_factory=Effort)
     trust: Trust = field(default_factory=Trust)
     output: Output = field(default_factory=Output)
+    style: PictureStyle = field(default_factory=PictureStyle)
 
     def check(self) -> None:
         """Refuse options that contradict one another.

@@ -23,6 +23,7 @@ from analysis.hessian.spectrum.symmetry import complaint
 from analysis.hessian.spectrum.trace import Trace
 from analysis.hessian.spectrum.wanted import check_ratios, read_ratio
 from landscape.compute.devices import TF32, TF32_EPSILON
+from landscape.storage.style import PictureStyle, StyleName
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -359,6 +360,7 @@ class HessianReport:
         path: str | Path | None = None,
         eigenvalue_axis: EigenvalueAxis = "auto",
         density_axis: DensityAxis = "log",
+        style: PictureStyle | StyleName = "screen",
     ) -> Figure:
         """Eigenvalues and, where it was measured, the density; written to ``path`` where one is given.
 
@@ -368,15 +370,13 @@ class HessianReport:
                 of 0 and linear where the quadrature does not resolve eigenvalues
                 (:class:`analysis.hessian.density.estimate.SymLog`).
             density_axis: ``log`` or ``linear``.
+            style: ``paper`` for a paper (:class:`landscape.storage.style.PictureStyle`).
 
         Raises:
             FedscapeError: the file cannot be written or has a format that Matplotlib does not write; another kind of
                 axis.
         """
         from analysis.hessian.plots.spectrum import plot_spectra
-        from landscape.storage.pictures import save_figure
+        from landscape.storage.pictures import draw_picture
 
-        figure = plot_spectra([self], None, eigenvalue_axis, density_axis)
-        if path is not None:
-            save_figure(figure, path)
-        return figure
+        return draw_picture(lambda: plot_spectra([self], None, eigenvalue_axis, density_axis), path, style)

@@ -14,6 +14,7 @@ from analysis.hessian.report import DensityAxis, EigenvalueAxis, HessianReport
 from analysis.hessian.supplements import Supplement
 from landscape import FedscapeError
 from landscape.storage.files import atomic_write, write_json
+from landscape.storage.style import PictureStyle, StyleName
 
 
 def read_numbers(path: Path) -> list[dict[str, Any]]:
@@ -69,6 +70,7 @@ def save_spectra(
     reports: Sequence[HessianReport],
     eigenvalue_axis: EigenvalueAxis = "auto",
     density_axis: DensityAxis = "log",
+    style: PictureStyle | StyleName = "screen",
 ) -> None:
     """Draw the spectra on common axes.
 
@@ -76,19 +78,24 @@ def save_spectra(
         FedscapeError: the file cannot be written.
     """
     from analysis.hessian.plots.spectrum import plot_spectra
-    from landscape.storage.pictures import save_figure
+    from landscape.storage.pictures import draw_picture
 
-    save_figure(plot_spectra(reports, None, eigenvalue_axis, density_axis), path)
+    draw_picture(lambda: plot_spectra(reports, None, eigenvalue_axis, density_axis), path, style)
 
 
-def save_rounds(path: Path, checkpoints: Sequence[Path], reports: Sequence[HessianReport]) -> None:
+def save_rounds(
+    path: Path,
+    checkpoints: Sequence[Path],
+    reports: Sequence[HessianReport],
+    style: PictureStyle | StyleName = "screen",
+) -> None:
     """Draw curves over the rounds of each run that the checkpoints ``rounds/NNNNN.pt`` are of.
 
     Raises:
         FedscapeError: the file cannot be written, or a checkpoint is none of a run's ``rounds/NNNNN.pt``.
     """
     from analysis.hessian.plots.spectrum import plot_rounds
-    from landscape.storage.pictures import save_figure
+    from landscape.storage.pictures import draw_picture
 
     runs: dict[Path, list[tuple[int, HessianReport]]] = {}
     for file, report in zip(checkpoints, reports, strict=True):
@@ -96,11 +103,15 @@ def save_rounds(path: Path, checkpoints: Sequence[Path], reports: Sequence[Hessi
             raise FedscapeError(f"{file} is none of a run's rounds/NNNNN.pt: leave out --rounds")
         runs.setdefault(file.parent.parent, []).append((int(file.stem), report))
     distinct = len({run.name for run in runs}) == len(runs)
-    save_figure(plot_rounds({run.name if distinct else str(run): points for run, points in runs.items()}), path)
+    named = {run.name if distinct else str(run): points for run, points in runs.items()}
+    draw_picture(lambda: plot_rounds(named), path, style)
 
 
 def save_supplements(
-    folder: Path, measured: Sequence[tuple[str, Sequence[Supplement]]], curves: Sequence[ClientCurves] = ()
+    folder: Path,
+    measured: Sequence[tuple[str, Sequence[Supplement]]],
+    curves: Sequence[ClientCurves] = (),
+    style: PictureStyle | StyleName = "screen",
 ) -> list[Path]:
     """Draw ``layers.png`` and ``clients.png`` of what was measured of them, all checkpoints on common axes.
 
@@ -108,6 +119,7 @@ def save_supplements(
         folder: where to.
         measured: the label of each checkpoint, and its tables.
         curves: the clients over the rounds, drawn instead of those of each checkpoint on its own.
+        style: for the screen or a paper.
 
     Returns:
         The files written.
@@ -117,16 +129,16 @@ def save_supplements(
     """
     from analysis.hessian.plots.clients import plot_client_curves, plot_clients
     from analysis.hessian.plots.layers import plot_layers
-    from landscape.storage.pictures import save_figure
+    from landscape.storage.pictures import draw_picture
 
     results = [(label, {one.key: one.result for one in several}) for label, several in measured]
     written = []
     layers = [(label, found["layers"], found["activations"]) for label, found in results if "layers" in found]
     if layers:
         written.append(folder / "layers.png")
-        save_figure(plot_layers(layers), written[-1])
+        draw_picture(lambda: plot_layers(layers), written[-1], style)
     clients = [found["clients"] for _, found in results if "clients" in found]
     if clients:
         written.append(folder / "clients.png")
-        save_figure(plot_client_curves(curves) if curves else plot_clients(clients), written[-1])
+        draw_picture(lambda: plot_client_curves(curves) if curves else plot_clients(clients), written[-1], style)
     return written

@@ -20,6 +20,7 @@ from analysis.surface.values import Surface
 from landscape import FedscapeError
 from landscape.compute.distributed import joined, rank_and_world
 from landscape.storage.files import make_directory, write_json
+from landscape.storage.style import PictureStyle
 from landscape.terminal.command import parse, run
 
 PROGRAM = "python -m analysis.surface"
@@ -46,6 +47,7 @@ class Command:
     quantities: Annotated[Quantities, _WITHOUT_HEADING] = field(default_factory=Quantities)
     effort: Annotated[Effort, _WITHOUT_HEADING] = field(default_factory=Effort)
     output: Annotated[Output, _WITHOUT_HEADING] = field(default_factory=Output)
+    style: Annotated[PictureStyle, _WITHOUT_HEADING] = field(default_factory=PictureStyle)
     source: SurfaceSource = field(default_factory=SurfaceSource)
 
     @property
@@ -167,9 +169,13 @@ def _write(command: Command, surfaces: list[Surface]) -> None:
             print(f"VTK: {file}, the models: {models}")
     if output.plot is not None:
         from analysis.surface.plots.figures import draw
-        from landscape.storage.pictures import save_figure
+        from landscape.storage.pictures import draw_picture
 
-        save_figure(draw(surfaces, output.labels, output.figure, output.scale, output.quantity), output.plot)
+        draw_picture(
+            lambda: draw(surfaces, output.labels, output.figure, output.scale, output.quantity),
+            output.plot,
+            command.style,
+        )
         print(f"picture: {output.plot}")
     else:
         print(f"to draw them: the same command with --plot {command.stores[0].with_suffix('.png')}")

@@ -18,6 +18,7 @@ from analysis.surface.marked_points import Mark
 from analysis.surface.points import LAMBDA_TOLERANCE
 from analysis.surface.provenance import Provenance
 from analysis.surface.store import SurfaceStore
+from landscape.storage.style import PictureStyle, StyleName
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -301,21 +302,17 @@ class Surface:
         drawn = f"random directions, {name.replace(',', '-normalised,', 1) if ',' in name else name + '-normalised'}"
         return _RECIPES.get(name, drawn) + ("" if statistics == "none" else f"; BatchNorm statistics {statistics}")
 
-    def plot(self, path: str | Path | None = None) -> Figure:
-        """Draw contours of loss and accuracy, or curves of lines; written to ``path`` (.png, .pdf, ...) where given.
+    def plot(self, path: str | Path | None = None, style: PictureStyle | StyleName = "screen") -> Figure:
+        """Draw contours of loss and accuracy, or curves of lines, for the screen or a paper; written to ``path`` (.png,
+        .pdf, ...) where given.
 
         Raises:
             FedscapeError: the file cannot be written, or Matplotlib writes no such files.
         """
         from analysis.surface.plots.figures import draw
-        from landscape.storage.pictures import check_picture, save_figure
+        from landscape.storage.pictures import draw_picture
 
-        if path is not None:
-            check_picture(path)
-        figure = draw([self])
-        if path is not None:
-            save_figure(figure, path)
-        return figure
+        return draw_picture(lambda: draw([self]), path, style)
 
     def _repr_html_(self) -> str:
         picture = io.BytesIO()

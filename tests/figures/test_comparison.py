@@ -4,6 +4,7 @@ import csv
 
 import pytest
 import torch
+from matplotlib.figure import Figure
 from scipy.sparse.linalg import LinearOperator, eigsh
 
 import figures.measurements
@@ -12,8 +13,11 @@ from analysis.source import Source
 from figures.__main__ import main
 from figures.comparison import compare
 from landscape import Landscape
+from landscape.storage.pictures import draw_picture
+from landscape.storage.style import PictureStyle
 from landscape.terminal.command import run
 from landscape.terminal.table import Table
+from tests.figures.legible import faults
 from trainers import FedASAM, FedAvg, Settings, train
 
 CHEAP = ["--top", "5", "--points", "5", "--samples", "60", "--probes", "2", "--steps", "8", "--quiet"]
@@ -164,3 +168,12 @@ def test_bad_input_is_one_sentence_and_exit_code_two(runs, words, sentence, tmp_
 
 def source():
     return Source(samples=60, device="cpu")
+
+
+@pytest.mark.parametrize("columns", [None, 1])
+def test_every_text_of_the_sheet_can_be_read_in_a_paper(measured, columns, tmp_path, monkeypatch):
+    seen = []
+    monkeypatch.setattr(Figure, "savefig", lambda figure, *_, **__: seen.append(faults(figure)))
+    draw_picture(measured[0].sheet, tmp_path / "a.png", PictureStyle("paper", columns=columns))
+    assert seen == [[]]
+    assert "error bars: error bounds" in (tmp_path / "a.caption.txt").read_text(encoding="utf-8")

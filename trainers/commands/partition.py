@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated
 
@@ -15,6 +15,7 @@ from landscape.datasets import load_dataset
 from landscape.partitions.partition import Partition, is_labels, partition_dataset
 from landscape.partitions.statistics import PartitionStatistics, partition_statistics
 from landscape.storage.files import write_json
+from landscape.storage.style import PictureStyle
 from landscape.terminal.command import parse
 from landscape.terminal.table import Table
 from trainers.settings import optional
@@ -46,6 +47,7 @@ class Command:
     """picture: heat map, samples by class, sizes and classes of the clients, a row a partition"""
     json: Annotated[Path | None, optional("FILE", "none")] = None
     """write the statistics there, with each client's size"""
+    style: PictureStyle = field(default_factory=PictureStyle)
 
 
 def statistics_table(measured: Sequence[tuple[str, PartitionStatistics]]) -> Table:
@@ -67,7 +69,7 @@ def statistics_table(measured: Sequence[tuple[str, PartitionStatistics]]) -> Tab
 def main(arguments: Sequence[str] | None = None) -> int:
     """Divide the data, print the statistics, and write them and a picture if asked for."""
     given = sys.argv[1:] if arguments is None else arguments
-    command = parse(lambda: tyro.cli(Command, prog=PROGRAM, args=given), PROGRAM)
+    command = parse(lambda: tyro.cli(Command, prog=PROGRAM, args=given, config=(tyro.conf.OmitArgPrefixes,)), PROGRAM)
     dataset = load_dataset(command.data, command.data_dir or None)
     targets = dataset.train.targets.numpy()
     partitions = {
@@ -85,17 +87,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
         write_json(command.json, {**recipe, "partitions": rows})
         print(f"statistics: {command.json}")
     if command.out is not None:
-        _draw(command.out, command.data, partitions, targets, dataset.classes)
+        _draw(command, partitions, targets, dataset.classes)
         print(f"picture: {command.out}")
     return 0
 
 
-def _draw(out: Path, data: str, partitions: dict[str, Partition], targets: np.ndarray, classes: int) -> None:
-    from landscape.storage.pictures import save_figure
+def _draw(command: Command, partitions: dict[str, Partition], targets: np.ndarray, classes: int) -> None:
+    from landscape.storage.pictures import draw_picture
     from trainers.plots.partitions import plot_partitions
 
     labelled = is_labels(targets)
     counts = [p.label_counts(targets, classes) if labelled else p.sizes[:, None] for p in partitions.values()]
     available = np.bincount(targets, minlength=classes) if labelled else np.empty(0)
-    titles = [f"{spec}: {data}, {len(p)} clients" for spec, p in partitions.items()]
-    save_figure(plot_partitions(titles, counts, available), out, dpi=120)
+    titles = [f"{spec}: {command.data}, {len(p)} clients" for spec, p in partitions.items()]
+    draw_picture(lambda: plot_partitions(titles, counts, available), command.out, command.style, dpi=120)

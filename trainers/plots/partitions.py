@@ -8,7 +8,11 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.colors import PowerNorm
 from matplotlib.figure import Figure
+from matplotlib.image import AxesImage
 from matplotlib.ticker import MaxNLocator
+
+from landscape.storage.canvas import across, new_figure, pt
+from landscape.storage.style import current_style
 
 _EDGE = 40
 """Most bars that are drawn with dark edges: the edges of more bars would hide them."""
@@ -23,17 +27,21 @@ def plot_partitions(titles: Sequence[str], counts: Sequence[np.ndarray], availab
         available: samples of each class in the data, [classes]; empty if there are no classes.
     """
     labelled = bool(len(available))
-    figure = Figure(figsize=(16 if labelled else 5, 0.6 + 3.6 * len(counts)), layout="constrained")
+    columns = across(4 if labelled else 1, 1.6)
+    lines = 4 // columns if labelled else 1  # of panels for each partition
+    size = (16 if labelled else 5, 0.6 + 3.6 * len(counts))
+    figure = new_figure(size, lines * len(counts), columns, panel_height=1.6, room=0.25, layout="constrained")
     rows = figure.subfigures(len(counts), 1, squeeze=False)[:, 0]
     drawn = []
     for row, title, numbers in zip(rows, titles, counts, strict=True):
-        row.suptitle(title, fontsize=12)
+        row.suptitle(title, fontsize=pt(12))
         if not labelled:
             draw_sizes(row.subplots(), numbers)
             continue
-        axes = row.subplots(1, 4, width_ratios=[1.5, 1.1, 1, 1])
+        ratios = [1.5, 1.1, 1, 1] if lines == 1 else None
+        axes = row.subplots(lines, columns, squeeze=False, width_ratios=ratios).ravel()
         drawn.append(axes)
-        draw_heat_map(axes[0], numbers)
+        figure.colorbar(draw_heat_map(axes[0], numbers), ax=axes[0], label="samples", pad=0.02)
         draw_class_totals(axes[1], numbers, available)
         draw_sizes(axes[2], numbers)
         draw_held_classes(axes[3], numbers)
@@ -44,16 +52,23 @@ def plot_partitions(titles: Sequence[str], counts: Sequence[np.ndarray], availab
     return figure
 
 
-def draw_heat_map(ax: Axes, counts: np.ndarray) -> None:
-    """Samples of each class (row) that each client (column) has: Figure 5."""
+def draw_heat_map(ax: Axes, counts: np.ndarray, most: float | None = None) -> AxesImage:
+    """Samples of each class (row) that each client (column) has: Figure 5.
+
+    Args:
+        ax: to draw on.
+        counts: [clients, classes].
+        most: the count that is black, where panels share a scale; ``None``: the largest here.
+
+    Returns the image, for a colour bar.
+    """
     # The square root shows the difference between few samples and none.
-    scale = PowerNorm(0.5, vmin=0, vmax=max(1, counts.max()))
+    scale = PowerNorm(0.5, vmin=0, vmax=max(1, counts.max() if most is None else most))
     image = ax.imshow(counts.T, norm=scale, cmap="Greys", aspect="auto", interpolation="nearest", origin="lower")
-    figure = ax.figure
-    figure.colorbar(image, ax=ax, label="samples", pad=0.02)
     ax.set(xlabel="client", ylabel="class", title="Samples by client and class")
     for axis in (ax.xaxis, ax.yaxis):
         axis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
+    return image
 
 
 def draw_class_totals(ax: Axes, counts: np.ndarray, available: np.ndarray) -> None:
@@ -64,9 +79,9 @@ def draw_class_totals(ax: Axes, counts: np.ndarray, available: np.ndarray) -> No
     ax.bar(classes, totals, width=0.9 if len(totals) <= _EDGE else 1.0, color="0.7", edgecolor=edge, linewidth=0.6)
     ax.stairs(available, np.arange(len(totals) + 1) - 0.5, color="black", linestyle="--", label="in the data")
     ax.set(xlabel="class", ylabel="samples", title=f"All clients together, deviation {totals.std():.4g}")
-    ax.set_ylim(0, 1.25 * max(totals.max(), available.max()))
+    ax.set_ylim(0, _headroom() * max(totals.max(), available.max()))
     ax.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
-    ax.legend(loc="upper right", fontsize=8)
+    ax.legend(loc="upper right", fontsize=pt(8))
 
 
 def draw_sizes(ax: Axes, counts: np.ndarray) -> None:
@@ -81,6 +96,11 @@ def draw_held_classes(ax: Axes, counts: np.ndarray) -> None:
     ax.set(xlabel="classes of a client", title="Classes")
 
 
+def _headroom() -> float:
+    """How much higher than the bars the axis is, for the legend above them."""
+    return 1.5 if current_style().paper else 1.25
+
+
 def _histogram(ax: Axes, values: np.ndarray) -> None:
     """Histogram of whole numbers: one bar for each value if there are few values, else bars of equal width."""
     low, high = int(values.min()), int(values.max())
@@ -90,7 +110,7 @@ def _histogram(ax: Axes, values: np.ndarray) -> None:
     ax.axvline(values.mean(), color="black", linestyle="--", label=f"mean {values.mean():.4g}")
     ax.set_ylabel("clients")
     ax.set_xlim(edges[0] - 0.5 * width, edges[-1] + 0.5 * width)
-    ax.set_ylim(0, 1.25 * ax.get_ylim()[1])
+    ax.set_ylim(0, _headroom() * ax.get_ylim()[1])
     for axis in (ax.xaxis, ax.yaxis):
         axis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
-    ax.legend(loc="upper right", fontsize=8)
+    ax.legend(loc="upper right", fontsize=pt(8))

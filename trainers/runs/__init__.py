@@ -3,14 +3,17 @@
 from trainers.runs.comparison import presented, report, warnings
 from trainers.runs.directory import RunDirectory
 from trainers.runs.evaluation import Evaluator
+from trainers.runs.planned import PlannedRun, RunStore
 from trainers.runs.records import RecordedRun, read_runs
 from trainers.runs.run import Run, train
 
 __all__ = [
     "Evaluator",
+    "PlannedRun",
     "RecordedRun",
     "Run",
     "RunDirectory",
+    "RunStore",
     "presented",
     "read_runs",
     "report",

@@ -11,6 +11,7 @@ from matplotlib.ticker import MaxNLocator
 
 from analysis.hessian.client_results import ClientCurves, ClientEigenvalues, on_own_data
 from analysis.style import COLOURS, DASHES, MARKERS, cross_out, crossed
+from landscape.storage.canvas import new_figure, pt
 
 
 def plot_clients(measured: Sequence[ClientEigenvalues]) -> Figure:
@@ -19,14 +20,15 @@ def plot_clients(measured: Sequence[ClientEigenvalues]) -> Figure:
     Args:
         measured: of one checkpoint or several.
     """
-    figure = Figure(figsize=(6.4, 4.0 + 0.2 * len(measured)), layout="constrained")  # the legend has a line for each
+    # The legend has a line for each.
+    figure = new_figure((6.4, 4.0 + 0.2 * len(measured)), room=0.14 * len(measured), layout="constrained")
     ax = figure.subplots()
     clients = np.unique(np.concatenate([found.clients for found in measured]))
     for i, found in enumerate(measured):
         places = np.searchsorted(clients, found.clients) + 0.12 * (i - (len(measured) - 1) / 2)
         style: dict[str, Any] = {"color": COLOURS[i % 7], "marker": MARKERS[i % 7], "linestyle": ""}
         label = f"{found.title if len(measured) > 1 else 'clients'}: {found.mean:.3g} ± {found.deviation:.2g}"
-        ax.errorbar(places, found.largest, found.bounds[:, 0], **style, capsize=3, markersize=5, label=label)
+        ax.errorbar(places, found.largest, found.bounds[:, 0], **style, capsize=pt(3), markersize=pt(5), label=label)
         cross_out(ax, places, found.largest, found.converged[:, 0])
         ax.axhline(found.mean, color=COLOURS[i % 7], linestyle=DASHES[i % 7], linewidth=1.2)
         low, high = found.mean - found.deviation, found.mean + found.deviation
@@ -38,13 +40,13 @@ def plot_clients(measured: Sequence[ClientEigenvalues]) -> Figure:
         ax.set_xlabel("client, in the order of their ids")
     titles = [found.title for found in measured[:1] if len(measured) == 1]
     ax.set(ylabel="λ_max on the client's own data", title=": ".join([*titles, _model(measured)]))
-    ax.title.set_fontsize(10)
+    ax.title.set_fontsize(pt(10))
     ax.grid(alpha=0.3)
-    figure.legend(loc="outside upper center", fontsize=8)
+    figure.legend(loc="outside upper center", fontsize=pt(8))
     caption = (
         "error bars: error bounds; lines and bands: mean and standard deviation of the clients, each counted the same"
     ) + crossed([found.converged[:, 0] for found in measured])
-    figure.supxlabel(caption, fontsize=8, color="0.3")
+    figure.supxlabel(caption, fontsize=pt(8), color="0.3")
     return figure
 
 
@@ -53,7 +55,7 @@ def plot_client_curves(runs: Sequence[ClientCurves]) -> Figure:
 
     Beside it, where it was measured, λ_max of the global model on the data of all of them together.
     """
-    figure = Figure(figsize=(6.4, 4.0 + 0.2 * len(runs)), layout="constrained")
+    figure = new_figure((6.4, 4.0 + 0.2 * len(runs)), room=0.14 * len(runs), layout="constrained")
     ax = figure.subplots()
     for i, curves in enumerate(runs):
         colour, dashes, marker = COLOURS[i % 7], DASHES[i % 7], MARKERS[(i + i // 7) % 7]
@@ -62,7 +64,7 @@ def plot_client_curves(runs: Sequence[ClientCurves]) -> Figure:
         ax.fill_between(curves.rounds, low, high, color=colour, alpha=0.15, lw=0)
         for edge in (low, high):  # without them overlapping bands are hard to tell apart in grey
             ax.plot(curves.rounds, edge, color=colour, linestyle=dashes, linewidth=0.6)
-        style: dict[str, Any] = {"color": colour, "marker": marker, "markersize": 5}
+        style: dict[str, Any] = {"color": colour, "marker": marker, "markersize": pt(5)}
         means = [found.mean for found in curves.measured]
         what = f"{name}mean over {_counted([len(found.clients) for found in curves.measured])}"
         ax.plot(curves.rounds, means, linestyle=dashes, linewidth=1.8, **style, label=what)
@@ -70,22 +72,22 @@ def plot_client_curves(runs: Sequence[ClientCurves]) -> Figure:
             rounds, values = zip(*((round, value) for round, (value, _) in curves.together.items()), strict=True)
             bounds = [bound for _, bound in curves.together.values()]
             hollow: dict[str, Any] = {"markerfacecolor": "white", "linestyle": (0, (1, 3)), "linewidth": 1.2}
-            ax.errorbar(rounds, values, bounds, **style, **hollow, capsize=3, label=f"{name}{curves.beside}")
+            ax.errorbar(rounds, values, bounds, **style, **hollow, capsize=pt(3), label=f"{name}{curves.beside}")
     model = _model([found for curves in runs for found in curves.measured])
     ax.set(xlabel="communication round", ylabel="λ_max", title=on_own_data(model))
-    ax.title.set_fontsize(10)
+    ax.title.set_fontsize(pt(10))
     heights = np.concatenate([found.largest for curves in runs for found in curves.measured])
     if heights.min() > 0 and heights.max() > 30 * heights.min():
         ax.set_yscale("log")
     ax.xaxis.set_major_locator(MaxNLocator(integer=True))
     ax.grid(alpha=0.3)
-    figure.legend(loc="outside upper center", fontsize=8, ncols=2 if any(curves.together for curves in runs) else 1)
+    figure.legend(loc="outside upper center", fontsize=pt(8), ncols=2 if any(curves.together for curves in runs) else 1)
     caption = "line: mean over the clients, each counted the same; band: from the smallest to the largest client"
     if any(curves.together for curves in runs):
         caption += "\nerror bars of the global model: error bounds"
     doubtful = sum(int((~found.converged[:, 0]).sum()) for curves in runs for found in curves.measured)
     caption += f"\n{doubtful} of {heights.size} values have NOT CONVERGED" if doubtful else ""
-    figure.supxlabel(caption, fontsize=8, color="0.3")
+    figure.supxlabel(caption, fontsize=pt(8), color="0.3")
     return figure
 
 

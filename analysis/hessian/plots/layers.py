@@ -11,6 +11,7 @@ from matplotlib.figure import Figure
 
 from analysis.hessian.layers import Activations, LayerEigenvalues
 from analysis.style import COLOURS, DASHES, MARKERS, cross_out, crossed
+from landscape.storage.canvas import new_figure, panel_width, pt
 
 Measured = tuple[str, LayerEigenvalues, Activations]
 """A label, and the results for a model's layers."""
@@ -33,7 +34,7 @@ def plot_layers(measured: Sequence[Measured]) -> Figure:
     outputs = _union([list(norms.outputs) for _, _, norms in measured])
     width = min(max(6.4, 1.6 + _INCHES_PER_LAYER * len(layers)), 24.0)
     height = 3 * _PANEL + _room(layers) + _room(outputs) + _INCHES_PER_LINE * len(measured)
-    figure = Figure(figsize=(width, height), layout="constrained")
+    figure = _empty((width, height), layers, outputs, len(measured))
     eigen, bound, after = figure.subplots(3, 1)
     for i, (label, blocks, norms) in enumerate(measured):
         shift = 0.3 * ((i + 0.5) / len(measured) - 0.5)
@@ -52,7 +53,7 @@ def plot_layers(measured: Sequence[Measured]) -> Figure:
     after.set(ylabel="mean a²", title="MAN's activation norms: after the non-linearity that follows the layer")
     for ax, axis_names in ((eigen, layers), (bound, layers), (after, outputs)):
         _name(ax, axis_names)
-        ax.title.set_fontsize(10)
+        ax.title.set_fontsize(pt(10))
         ax.grid(alpha=0.3)
         _scale(ax)
     eigen.sharex(bound)
@@ -61,16 +62,25 @@ def plot_layers(measured: Sequence[Measured]) -> Figure:
     if not outputs:
         after.text(0.5, 0.5, "the model has no non-linearity", transform=after.transAxes, ha="center")
     if len(measured) > 1:
-        figure.legend(*eigen.get_legend_handles_labels(), loc="outside upper center", fontsize=8)
+        figure.legend(*eigen.get_legend_handles_labels(), loc="outside upper center", fontsize=pt(8))
     else:
-        figure.suptitle(measured[0][0], fontsize=11)
+        figure.suptitle(measured[0][0], fontsize=pt(11))
     caption = "error bars: error bounds of the eigenvalues" + crossed(
         [blocks.converged[:, 0] for _, blocks, _ in measured]
     )
     if any(_shown(name) not in norms.inputs for _, blocks, norms in measured for name in blocks.layers):
         caption += "; hollow: layers without an input norm, such as normalisation"
-    figure.supxlabel(caption, fontsize=8, color="0.3")
+    figure.supxlabel(caption, fontsize=pt(8), color="0.3")
     return figure
+
+
+def _empty(screen: tuple[float, float], layers: list[str], outputs: list[str], curves: int) -> Figure:
+    """A figure for three panels below each other; in a paper as wide as the text where a column has no room for the
+    layers' names."""
+    small = pt(1)
+    wide = _INCHES_PER_LAYER * small * len(layers) > panel_width(1) - 0.6
+    room = small * (_room(layers) + _room(outputs)) + 0.14 * curves
+    return new_figure(screen, 3, panel_height=1.35, room=room, wide=wide, layout="constrained")
 
 
 def _draw(
@@ -82,7 +92,7 @@ def _draw(
     heights, errors = np.array([points[name] for name in known], dtype=float).reshape(-1, 2).T
     marker = MARKERS[(i + i // 7) % 7]  # beyond the seventh the colours come again with other markers
     style = {"color": COLOURS[i % 7], "marker": marker, "linestyle": DASHES[i % 7], "linewidth": 0.8}
-    ax.errorbar(places, heights, errors if errors.any() else None, **style | look, markersize=4, capsize=3)
+    ax.errorbar(places, heights, errors if errors.any() else None, **style | look, markersize=pt(4), capsize=pt(3))
 
 
 def _exact(values: Mapping[str, float]) -> dict[str, tuple[float, float]]:
@@ -96,7 +106,7 @@ def _shown(layer: str) -> str:
 
 def _name(ax: Axes, names: list[str]) -> None:
     """Put the layers' names below an axis."""
-    ax.set_xticks(range(len(names)), map(_broken, names), rotation=0 if _horizontal(names) else 90, fontsize=8)
+    ax.set_xticks(range(len(names)), map(_broken, names), rotation=0 if _horizontal(names) else 90, fontsize=pt(8))
     ax.set_xlim(-0.6, max(len(names), 1) - 0.4)
 
 

@@ -15,6 +15,7 @@ from analysis.hessian.density.estimate import Density
 from analysis.hessian.report import MATRICES, DensityAxis, EigenvalueAxis, HessianReport
 from analysis.style import COLOURS, DASHES, MARKERS, cross_out, crossed
 from landscape import FedscapeError
+from landscape.storage.canvas import across, new_figure, pt
 
 _TENFOLD = 10
 """Spectra whose ranges differ by more than this factor are drawn on a logarithmic axis unless another is asked for."""
@@ -40,7 +41,7 @@ def draw_eigenvalues(ax: Axes, reports: Sequence[HessianReport], labels: Sequenc
             marker=MARKERS[i % 7],
             linestyle=DASHES[i % 7],
             linewidth=1,
-            capsize=3,
+            capsize=pt(3),
             label=label,
         )
         cross_out(ax, ranks, report.eigen.values, report.eigen.converged)
@@ -60,11 +61,14 @@ def draw_densities(
     labels: Sequence[str],
     eigenvalue_axis: EigenvalueAxis = "auto",
     density_axis: DensityAxis = "log",
+    *,
+    ruler: Sequence[HessianReport] = (),
 ) -> None:
     """Spectral densities per unit of the eigenvalue axis as it is drawn, with their 95 % band.
 
     All have one kernel (:func:`density_caption` names it): with one of its own range for each, peaks at 0 would be the
-    higher, the narrower the range is.
+    higher, the narrower the range is.  Kernel and axis are those for ``ruler``, the reports of all panels of a figure;
+    unless given, those for ``reports``.
 
     Raises:
         FedscapeError: an axis of another kind.
@@ -76,17 +80,16 @@ def draw_densities(
         )
     if density_axis not in ("linear", "log"):
         raise FedscapeError(f"unknown density axis '{density_axis}': give linear or log")
-    densities = [_density_of(report) for report in reports]
-    logarithmic, width = _is_symlog(densities, eigenvalue_axis), max(density.width for density in densities)
-    axis = SymLog(max(density.resolved() for density in densities)) if logarithmic else None
+    densities, every = ([_density_of(report) for report in several] for several in (reports, ruler or reports))
+    logarithmic, width = _is_symlog(every, eigenvalue_axis), max(density.width for density in every)
+    axis = SymLog(max(density.resolved() for density in every)) if logarithmic else None
     floor, top = np.inf, 0.0
-    ends: list[float] = []
+    ends = [float(end) for density in every for end in density.on(axis, width=width).grid[[0, -1]]]
     for i, (report, density, label) in enumerate(zip(reports, densities, labels, strict=True)):
         curve = density.on(axis, width=width)
         # The peak of the kernel of one eigenvalue out of d: lower values are tails of kernels.
         one = 1 / (report.parameters * curve.width * np.sqrt(2 * np.pi))
         floor, top = min(floor, 0.1 * one), max(top, float((curve.values + curve.band).max()))
-        ends += [float(curve.grid[0]), float(curve.grid[-1])]
         style: dict[str, Any] = {"color": COLOURS[i % 7], "linestyle": DASHES[i % 7], "linewidth": 1.4}
         ax.plot(curve.grid, np.maximum(curve.values, 1e-300), **style, label=label)
         low = np.maximum(curve.values - curve.band, 1e-300)
@@ -138,10 +141,14 @@ def _symlog(ax: Axes, axis: SymLog, low: float, high: float) -> None:
         powers = range(first, int(np.floor(np.log10(max(reach, axis.within)))) + 1)
         labelled += [sign * 10.0**power for power in powers[:: -max(1, -(-len(powers) // 5))]]
         between += [sign * digit * 10.0**power for power in powers for digit in range(1, 10)]
-    # Next to 0 there is no room for labels on a long axis.
-    room = 0.08 * float(axis.forward(np.array(high)) - axis.forward(np.array(low)))
-    labelled = [place for place in labelled if place == 0 or abs(axis.forward(np.array(place))) > room]
-    ax.xaxis.set_major_locator(FixedLocator(sorted(labelled)))
+    # On a long axis there is no room for labels next to 0, nor for many on a short side of it.
+    kept: list[float] = []
+    start, end = (float(axis.forward(np.array(side))) for side in (low, high))
+    for place in sorted(labelled, key=lambda place: -abs(place) if place else -np.inf):
+        at = float(axis.forward(np.array(place)))
+        if all(abs(at - float(axis.forward(np.array(other)))) > 0.13 * (end - start) for other in kept):
+            kept.append(place)
+    ax.xaxis.set_major_locator(FixedLocator(sorted(kept)))
     ax.xaxis.set_minor_locator(FixedLocator(sorted(place for place in between if low <= place <= high)))
     ax.xaxis.set_minor_formatter(NullFormatter())
     ax.set_xlim(low, high)
@@ -156,17 +163,18 @@ def plot_spectra(
     """Eigenvalues of all reports on one panel; their densities on a second, with these axes, where all have one."""
     names = labels or [report.title for report in reports]
     panels = 2 if all(report.density is not None for report in reports) else 1
-    figure = Figure(figsize=(5.6 * panels, 4.2), layout="constrained")
-    axes = figure.subplots(1, panels, squeeze=False)[0]
+    columns = across(panels, 2.6)
+    figure = new_figure((5.6 * panels, 4.2), panels // columns, columns, layout="constrained")
+    axes = figure.subplots(panels // columns, columns, squeeze=False).ravel()
     draw_eigenvalues(axes[0], reports, names)
     if panels == 2:
         draw_densities(axes[1], reports, names, eigenvalue_axis, density_axis)
     if len(reports) == 1:
-        figure.suptitle(reports[0].title, fontsize=11)
+        figure.suptitle(reports[0].title, fontsize=pt(11))
     caption = f"error bars: error bounds{crossed([report.eigen.converged for report in reports])}"
     if panels == 2:
         caption += f"\n{density_caption(reports, eigenvalue_axis)}"
-    figure.supxlabel(caption, fontsize=8, color="0.3")
+    figure.supxlabel(caption, fontsize=pt(8), color="0.3")
     return figure
 
 
@@ -176,12 +184,14 @@ def plot_rounds(runs: Mapping[str, Sequence[tuple[int, HessianReport]]]) -> Figu
     first = next(iter(runs.values()))[0][1]
     traced = all(report.trace is not None for points in runs.values() for _, report in points)
     panels = ["eigenvalue", "trace", "loss"] if traced else ["eigenvalue", "loss"]
-    figure = Figure(figsize=(4.6 * len(panels), 4.0), layout="constrained")
-    axes = dict(zip(panels, figure.subplots(1, len(panels)), strict=True))
+    columns = across(len(panels))
+    rows = -(-len(panels) // columns)
+    figure = new_figure((4.6 * len(panels), 4.0), rows, columns, layout="constrained")
+    axes = dict(zip(panels, figure.subplots(rows, columns, squeeze=False).flat, strict=False))
     for i, (name, points) in enumerate(runs.items()):
         rounds = [number for number, _ in points]
         style: dict[str, Any] = {"color": COLOURS[i % 7], "marker": MARKERS[i % 7], "linestyle": DASHES[i % 7]}
-        style |= {"linewidth": 1, "capsize": 3, "label": name}
+        style |= {"linewidth": 1, "capsize": pt(3), "label": name}
         values = [report.eigen.values[0] for _, report in points]
         axes["eigenvalue"].errorbar(rounds, values, [report.eigen.bounds[0] for _, report in points], **style)
         converged = np.array([report.eigen.converged[0] for _, report in points])
@@ -204,5 +214,5 @@ def plot_rounds(runs: Mapping[str, Sequence[tuple[int, HessianReport]]]) -> Figu
     caption = "error bars: error bounds of the eigenvalues"
     caption += "; two standard errors of the traces" if traced else ""
     caption += crossed([report.eigen.converged[:1] for points in runs.values() for _, report in points])
-    figure.supxlabel(caption, fontsize=8, color="0.3")
+    figure.supxlabel(caption, fontsize=pt(8), color="0.3")
     return figure

@@ -11,6 +11,7 @@ import numpy as np
 from analysis.surface.directions import FILTER
 from analysis.surface.marked_points import Mark
 from landscape import FedscapeError
+from landscape.storage.style import current_style
 
 if TYPE_CHECKING:
     from analysis.surface.values import Surface
@@ -20,6 +21,7 @@ Quantity = Literal["loss", "accuracy", "error", "lambda_max"]
 WORDS: dict[Quantity, str] = {"loss": "loss", "accuracy": "accuracy", "error": "error", "lambda_max": "λ_max"}
 """The names of quantities in titles."""
 
+_SCALED = " (filter-normalised)"
 _PLANES = {"three": "three models", "pca": "a run's principal components"}
 
 
@@ -74,10 +76,11 @@ def to_scale(surface: Surface) -> bool:
 
 def axis_labels(surface: Surface) -> tuple[str, str]:
     """The labels of x and y."""
-    if surface.axis_labels is not None:
-        return surface.axis_labels
-    scaled = " (filter-normalised)" if surface.provenance.normalisation == FILTER else ""
-    return f"step along direction 1{scaled}", f"step along direction 2{scaled}"
+    scaled = _SCALED if surface.provenance.normalisation == FILTER else ""
+    x, y = surface.axis_labels or (f"step along direction 1{scaled}", f"step along direction 2{scaled}")
+    if current_style().paper:  # where there is no room for what the caption says too
+        return x.removesuffix(_SCALED), y.removesuffix(_SCALED)
+    return x, y
 
 
 def marks_of(surface: Surface) -> tuple[Mark, ...]:
@@ -173,6 +176,8 @@ def caption_of(surfaces: Sequence[Surface]) -> str:
 
 def wrapped(text: str, inches: float) -> str:
     """``text`` broken into lines that fit a figure of this width, in the font size of captions (8 points)."""
+    if current_style().paper:  # the caption is no part of the picture
+        return text
     return "\n".join(textwrap.fill(line, max(30, int(14 * inches))) for line in text.split("\n"))
 
 

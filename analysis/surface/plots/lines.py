@@ -31,6 +31,7 @@ from analysis.surface.plots.captions import (
 from analysis.surface.plots.panels import quantities_of
 from analysis.surface.plots.scales import Scale, ScaleKind
 from landscape import FedscapeError
+from landscape.storage.canvas import across, new_figure, pt
 
 if TYPE_CHECKING:
     from analysis.surface.values import Surface
@@ -72,8 +73,13 @@ def plot_lines(
             raise FedscapeError(f"the lines called '{name}' have different points: give them different labels")
     quantities, splits = quantities or quantities_of(surfaces), by_split(surfaces)
     both = len(splits) > 1
-    figure = Figure(figsize=(5.6 * len(quantities) + 0.4, 4.9), layout="constrained")
-    for ax, quantity in zip(figure.subplots(1, len(quantities), squeeze=False)[0], quantities, strict=True):
+    columns = across(len(quantities), 2.1)
+    rows = -(-len(quantities) // columns)
+    figure = new_figure((5.6 * len(quantities) + 0.4, 4.9), rows, columns, room=0.2 * rows, layout="constrained")
+    axes = figure.subplots(rows, columns, squeeze=False).ravel()
+    for ax in axes[len(quantities) :]:
+        ax.remove()
+    for ax, quantity in zip(axes, quantities, strict=False):
         for i, (name, several) in enumerate(curves.items()):
             for split in by_split(several) if both and quantity != "lambda_max" else [several]:
                 _draw_curve(
@@ -82,11 +88,11 @@ def plot_lines(
         drawn = splits[:1] if quantity == "lambda_max" else splits
         _dress(ax, [surface for split in drawn for surface in split], quantity, scale)
         if both or labels is not None or len(curves) > 1 or any(surface.barrier is not None for surface in surfaces):
-            ax.legend(fontsize=8)
-    figure.suptitle(title_of(surfaces), fontsize=12, parse_math=False)
+            ax.legend(fontsize=pt(8))
+    figure.suptitle(title_of(surfaces), fontsize=pt(12), parse_math=False)
     told = ["solid: training, dashed: test"] if both else []
     text = "; ".join([*told, *_bands(curves), caption_of(surfaces)])
-    figure.supxlabel(wrapped(text, figure.get_figwidth()), fontsize=8, color="0.3", parse_math=False)
+    figure.supxlabel(wrapped(text, figure.get_figwidth()), fontsize=pt(8), color="0.3", parse_math=False)
     return figure
 
 
@@ -118,7 +124,7 @@ def _draw_curve(ax: Axes, surfaces: Sequence[Surface], name: str, quantity: Quan
     label = name if rise is None else f"{name}: barrier {rise.height:.3g}" if rise.height else f"{name}: no barrier"
     known = np.concatenate([computed_mask(surface) for surface in surfaces]).all(axis=0)
     ax.plot(x, middle, color=style.colour, linestyle=style.dashes, linewidth=1.5, label=label)
-    ax.plot(x[known], middle[known], style.marker, color=style.colour, markerfacecolor=style.fill, markersize=3)
+    ax.plot(x[known], middle[known], style.marker, color=style.colour, markerfacecolor=style.fill, markersize=pt(3))
     if len(rows) > 1 or spread is not None:
         if style.fill == style.colour:
             ax.fill_between(x, low, high, color=style.colour, alpha=0.2, linewidth=0)
@@ -158,7 +164,7 @@ def _dress(ax: Axes, surfaces: Sequence[Surface], quantity: Quantity, scale: Sca
         ax.axvline(x, color="0.4", linewidth=0.8, linestyle=(0, (2, 2)))
         style: dict[str, Any] = {"xycoords": ("data", "axes fraction"), "textcoords": "offset points"}
         text = "\n".join(dict.fromkeys(several))
-        ax.annotate(text, (x, 1), (0, 3), ha="center", fontsize=8, parse_math=False, **style)
+        ax.annotate(text, (x, 1), (0, 3), ha="center", fontsize=pt(8), parse_math=False, **style)
     ax.grid(alpha=0.3)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
@@ -33,6 +34,7 @@ from analysis.surface.plots.captions import (
 )
 from analysis.surface.plots.scales import Scale, ScaleKind
 from landscape import FedscapeError
+from landscape.storage.canvas import across, new_figure, panel_width, pt
 
 if TYPE_CHECKING:
     from analysis.surface.values import Surface
@@ -85,7 +87,7 @@ def draw_panel(
     if interpolated_mask(surface).any():
         rows, columns = np.nonzero(computed_mask(surface))
         at = surface.x[columns], surface.y[rows]  # white with a black edge: visible on every colour
-        ax.plot(*at, ".", markersize=4, markerfacecolor="white", markeredgecolor="black", markeredgewidth=0.4)
+        ax.plot(*at, ".", markersize=pt(4), markerfacecolor="white", markeredgecolor="black", markeredgewidth=0.4)
     draw_models(ax, surface)
     ax.locator_params(nbins=5)
     ax.set_aspect("equal" if to_scale(surface) else "auto")
@@ -107,8 +109,8 @@ def draw_models(ax: Axes, surface: Surface) -> None:
     if surface.trajectory is not None:
         x, y = surface.trajectory.T
         ax.plot(x, y, "-", color="white", linewidth=1.4, path_effects=outlined, label="trajectory")
-        ax.plot(x, y, ".", color="black", markersize=3)
-        ax.plot(x[:1], y[:1], "s", markersize=7, markerfacecolor="white", markeredgecolor="black", zorder=3)
+        ax.plot(x, y, ".", color="black", markersize=pt(3))
+        ax.plot(x[:1], y[:1], "s", markersize=pt(7), markerfacecolor="white", markeredgecolor="black", zorder=3)
     marks = marks_of(surface)
     if surface.kind == "three":
         corners = [(mark.x, mark.y) for mark in marks]
@@ -117,7 +119,7 @@ def draw_models(ax: Axes, surface: Surface) -> None:
         [mark.x for mark in marks],
         [mark.y for mark in marks],
         "o",
-        markersize=6,
+        markersize=pt(6),
         markerfacecolor="white",
         markeredgecolor="black",
         label="models",
@@ -130,7 +132,7 @@ def draw_models(ax: Axes, surface: Surface) -> None:
             (-7 if left else 7, 7),
             textcoords="offset points",
             ha="right" if left else "left",
-            fontsize=8,
+            fontsize=pt(8),
             parse_math=False,
             annotation_clip=True,
             bbox=LABEL_BOX if mark.label else None,
@@ -283,40 +285,57 @@ def _figure(grid: Sequence[Sequence[Panel]], kind: PanelKind, scale: ScaleKind, 
     shape = np.clip(np.ptp(first.y) / np.ptp(first.x), 0.75, 1.5)
     rows, columns = len(grid), len(grid[0])
     size = (0.4 + width * columns + (not several), 1.2 + rows * (0.9 + float(shape) * (width - 1 - several)))
-    figure = Figure(figsize=size, layout=ConstrainedLayoutEngine(h_pad=0.07))
+    caption = "; ".join([caption, *signs([panel.surface for panel in grid[0]]), *_signs_of_maps(grid)])
+    if several and across(columns, 2.1) < columns:  # a row for each quantity then, with its colour bar
+        grid, several = list(zip(*grid, strict=True)), False
+        rows, columns = columns, rows
+    columns = across(columns, 2.1 if several else 1.6)
+    margins = 1.0 if several else 1.0 / columns + 0.1
+    inches = 0.4 + float(shape) * (panel_width(columns) - margins)
+    rows *= -(-len(grid[0]) // columns)
+    figure = new_figure(size, rows, columns, panel_height=inches, layout=ConstrainedLayoutEngine(h_pad=0.07))
     axes = figure.subplots(rows, columns, squeeze=False)
     common = scales(grid, scale)
     shown: dict[Quantity, list[tuple[Axes, Panel, Any]]] = {}
-    for row, panels_of_row in zip(axes, grid, strict=True):
-        for ax, panel in zip(row, panels_of_row, strict=True):
-            drawn = draw_panel(
-                ax, panel.surface, panel.values, common[panel.quantity], COLOUR_MAPS[panel.quantity], kind
-            )
-            ax.set_title(panel.title, parse_math=False)
-            shown.setdefault(panel.quantity, []).append((ax, panel, drawn))
-    _share_axes(axes, beside=not several)
+    for ax, panel in placed(axes, grid):
+        drawn = draw_panel(ax, panel.surface, panel.values, common[panel.quantity], COLOUR_MAPS[panel.quantity], kind)
+        ax.set_title(panel.title, parse_math=False)
+        shown.setdefault(panel.quantity, []).append((ax, panel, drawn))
+    _share_axes([[ax for ax in row if ax in figure.axes] for row in axes], beside=not several)
     for quantity, those in shown.items():
         drawn, its_scale = next((drawn for *_, drawn in those if drawn is not None), None), common[quantity]
         if drawn is not None and its_scale is not None:
             label = label_of([panel.surface for _, panel, _ in those], quantity)
             draw_colour_bar(figure, [ax for ax, *_ in those], drawn, its_scale, label)
-    figure.suptitle(title, fontsize=12, parse_math=False)
-    caption = "; ".join([caption, *signs([panel.surface for panel in grid[0]]), *_signs_of_maps(grid)])
-    figure.supxlabel(wrapped(caption, size[0]), fontsize=8, color="0.3", parse_math=False)
+    figure.suptitle(title, fontsize=pt(12), parse_math=False)
+    figure.supxlabel(wrapped(caption, size[0]), fontsize=pt(8), color="0.3", parse_math=False)
     return figure
 
 
-def _share_axes(axes: np.ndarray, *, beside: bool) -> None:
+def placed(axes: np.ndarray, grid: Sequence[Sequence[Panel]]) -> list[tuple[Any, Panel]]:
+    """Each panel with its axes; rows that are longer than those of ``axes`` go on below, and axes left over vanish."""
+    lines = len(axes) // len(grid)
+    pairs: list[tuple[Any, Panel]] = []
+    for k, row in enumerate(grid):
+        places = axes[k * lines : (k + 1) * lines].ravel()
+        pairs += zip(places, row, strict=False)
+        for ax in places[len(row) :]:
+            ax.remove()
+    return pairs
+
+
+def _share_axes(axes: Sequence[Sequence[Axes]], *, beside: bool) -> None:
     """Set common limits; labels that are all the same stay at the bottom only and, if ``beside``, at the left only."""
-    every = list(axes.flat)
+    every = [ax for row in axes for ax in row]
     x, y = [ax.get_xlim() for ax in every], [ax.get_ylim() for ax in every]
     same = len({(ax.get_xlabel(), ax.get_ylabel()) for ax in every}) == 1
     for ax in every:
         ax.set(xlim=(np.min(x), np.max(x)), ylim=(np.min(y), np.max(y)))
-    for ax in axes[:-1].flat if same else ():
+    covered = [ax for row, below in pairwise(axes) for ax in row[: len(below)]]
+    for ax in covered if same else ():
         ax.set_xlabel("")
         ax.tick_params(labelbottom=False)
-    for ax in axes[:, 1:].flat if same and beside else ():
+    for ax in (ax for row in axes for ax in row[1:]) if same and beside else ():
         ax.set_ylabel("")
         ax.tick_params(labelleft=False)
 

@@ -35,10 +35,13 @@ from analysis.surface.plots.panels import (
     ScaleKind,
     draw_colour_bar,
     panels,
+    placed,
     scales,
     signs,
 )
 from landscape import FedscapeError
+from landscape.storage.canvas import across, new_figure, panel_width, pt
+from landscape.storage.style import current_style
 
 if TYPE_CHECKING:
     from analysis.surface.values import Surface
@@ -78,17 +81,16 @@ def plot_reliefs(
     """
     grid = panels(surfaces, labels, None if quantity is None else [quantity])
     text = "; ".join([caption_of(surfaces), *signs(surfaces)])
-    figure, axes = _axes(len(grid), len(grid[0]), view, title_of(surfaces), text)
+    figure, axes = relief_axes(len(grid), len(grid[0]), view, title_of(surfaces), text)
     common = scales(grid, scale)
     shown: dict[Quantity, list[tuple[Any, Panel]]] = {}
-    for ax, panel in zip(axes.flat, (panel for row in grid for panel in row), strict=True):
+    for ax, panel in placed(axes, grid):
         surface, name, one = panel.surface, panel.quantity, common[panel.quantity]
         shown.setdefault(name, []).append((ax, panel))
-        _dress(ax, surfaces, one, label_of([surface], name), panel.title)
+        height = "" if current_style().paper else label_of([surface], name)  # the colour bar says it too
+        dress_relief(ax, surfaces, one, height, panel.title)
         if one is not None:
-            cells, means = _cells(surface, panel.values, one, MOST_CELLS)
-            _add(ax, cells, colormaps[COLOUR_MAPS[name]](one.norm(means)), (0.0, 0.0, 0.0, 0.25), 0.25)
-            _models(ax, surface, panel.values, one)
+            draw_relief(ax, surface, panel.values, one, COLOUR_MAPS[name])
     for name, those in shown.items():
         if (one := common[name]) is not None:
             label, used = label_of([panel.surface for _, panel in those], name), [ax for ax, _ in those]
@@ -122,22 +124,22 @@ def plot_superimposed(
     common = scales(grid, scale)[quantity]
     name = names[0]
     text = f"grid: {name}; it vanishes where it lies below the solid surface; {caption_of(surfaces)}"
-    figure, axes = _axes(len(grid), len(surfaces) - 1, view, title_of(surfaces), text)
-    for row, (above, *below) in zip(axes, grid, strict=True):
-        for ax, panel, other in zip(row, below, names[1:], strict=True):
-            _dress(ax, surfaces, common, label_of([panel.surface], quantity), f"{name} on {panel.title}")
-            if common is None:
-                continue
-            solid, _ = _cells(panel.surface, panel.values, common, MOST_CELLS)
-            lines, _ = _cells(above.surface, above.values, common, MOST_LINES - 1)
-            faces = np.concatenate([_shaded(solid), np.zeros((len(lines), 4))])
-            edges = np.concatenate([_shaded(solid), np.tile(_rgba(GRID), (len(lines), 1))])
-            _add(ax, np.concatenate([solid, lines]), faces, edges, 0.7)
-            ax.legend(
-                handles=[Patch(facecolor=SOLID, label=other), Line2D([], [], color=GRID, label=name)],
-                loc="upper left",
-                fontsize=8,
-            )
+    figure, axes = relief_axes(len(grid), len(surfaces) - 1, view, title_of(surfaces), text)
+    for k, (ax, panel) in enumerate(placed(axes, [row[1:] for row in grid])):
+        above, other = grid[k // (len(names) - 1)][0], names[1 + k % (len(names) - 1)]
+        dress_relief(ax, surfaces, common, label_of([panel.surface], quantity), f"{name} on {panel.title}")
+        if common is None:
+            continue
+        solid, _ = _cells(panel.surface, panel.values, common, MOST_CELLS)
+        lines, _ = _cells(above.surface, above.values, common, MOST_LINES - 1)
+        faces = np.concatenate([_shaded(solid), np.zeros((len(lines), 4))])
+        edges = np.concatenate([_shaded(solid), np.tile(_rgba(GRID), (len(lines), 1))])
+        _add(ax, np.concatenate([solid, lines]), faces, edges, 0.7)
+        ax.legend(
+            handles=[Patch(facecolor=SOLID, label=other), Line2D([], [], color=GRID, label=name)],
+            loc="upper left",
+            fontsize=pt(8),
+        )
     return figure
 
 
@@ -149,34 +151,53 @@ def heights(values: np.ndarray, scale: Scale) -> np.ndarray:
     return np.log10(np.where(np.isfinite(values), clipped, np.nan))
 
 
-def _axes(rows: int, columns: int, view: tuple[float, float], title: str, caption: str) -> tuple[Figure, np.ndarray]:
+def relief_axes(
+    rows: int, columns: int, view: tuple[float, float], title: str, caption: str
+) -> tuple[Figure, np.ndarray]:
     """A figure with axes for so many reliefs, [rows, columns], between the title and the caption."""
     width, height = 6.2 * columns + 0.4, 6.0 * rows
-    figure = Figure(figsize=(width, height))
-    axes = figure.subplots(rows, columns, squeeze=False, subplot_kw={"projection": "3d", "computed_zorder": False})
-    caption = wrapped(caption, width)
+    caption, beside = wrapped(caption, width), across(columns, 2.2)
+    rows *= -(-columns // beside)
+    figure = new_figure((width, height), rows, beside, panel_height=min(2.6, 0.95 * panel_width(beside)))
+    axes = figure.subplots(rows, beside, squeeze=False, subplot_kw={"projection": "3d", "computed_zorder": False})
     inches = {"bottom": 0.35 + 0.15 * (caption.count("\n") + 1), "top": height - 0.95}
-    sides = {"left": 0.02, "right": 1 - 0.45 / columns / 6.2, "wspace": 0.12, "hspace": 0.1}
+    right = 0.45 / columns / 6.2
+    if current_style().paper:  # title and caption are not in the picture
+        right = 0.6 / figure.get_figwidth()
+        height = figure.get_figheight()
+        inches = {"bottom": 0.1, "top": height - 0.25}
+    sides = {"left": 0.02, "right": 1 - right, "wspace": 0.12, "hspace": 0.1}
     figure.subplots_adjust(**{name: at / height for name, at in inches.items()}, **sides)
     for ax in axes.flat:
         ax.view_init(*view)
-    figure.suptitle(title, y=1 - 0.12 / height, fontsize=12, parse_math=False)
-    figure.supxlabel(caption, y=0.1 / height, va="bottom", fontsize=8, color="0.3", parse_math=False)
+    figure.suptitle(title, y=1 - 0.12 / height, fontsize=pt(12), parse_math=False)
+    figure.supxlabel(caption, y=0.1 / height, va="bottom", fontsize=pt(8), color="0.3", parse_math=False)
     return figure, axes
 
 
-def _dress(ax: Any, surfaces: Sequence[Surface], scale: Scale | None, label: str, title: str) -> None:
-    """Set limits, ticks and labels, the same for all surfaces."""
+def draw_relief(ax: Any, surface: Surface, values: np.ndarray, scale: Scale, colours: str) -> None:
+    """Draw the values, [ny, nx], as a coloured relief with the models on it, on axes in three dimensions."""
+    cells, means = _cells(surface, values, scale, MOST_CELLS)
+    _add(ax, cells, colormaps[colours](scale.norm(means)), (0.0, 0.0, 0.0, 0.25), 0.25)
+    _models(ax, surface, values, scale)
+
+
+def dress_relief(ax: Any, surfaces: Sequence[Surface], scale: Scale | None, label: str, title: str) -> None:
+    """Set limits, ticks and labels of a relief, the same for all surfaces; ``label`` is that of the values."""
     x, y = (np.concatenate([getattr(surface, name) for surface in surfaces]) for name in "xy")
     ax.set(xlim=(x.min(), x.max()), ylim=(y.min(), y.max()))
+    paper = current_style().paper
+    zoom = 0.87 if paper else 1.0  # beside smaller axes there is room for the labels
     if all(to_scale(surface) for surface in surfaces):
         longest = max(np.ptp(x), np.ptp(y))
-        ax.set_box_aspect((np.ptp(x) / longest, np.ptp(y) / longest, 0.75))
+        ax.set_box_aspect((np.ptp(x) / longest, np.ptp(y) / longest, 0.75), zoom=zoom)
+    elif paper:
+        ax.set_box_aspect(None, zoom=zoom)
     across, up = axis_labels(surfaces[0])
-    ax.set_xlabel(_short_lines(across), fontsize=8, labelpad=6, parse_math=False)
-    ax.set_ylabel(_short_lines(up), fontsize=8, labelpad=6, parse_math=False)
+    ax.set_xlabel(_short_lines(across), fontsize=pt(8), labelpad=-3 if paper else 6, parse_math=False)
+    ax.set_ylabel(_short_lines(up), fontsize=pt(8), labelpad=-3 if paper else 6, parse_math=False)
     ax.set_title(title, parse_math=False)
-    ax.tick_params(labelsize=8)
+    ax.tick_params(labelsize=pt(8), **({"pad": 0} if paper else {}))
     for axis in (ax.xaxis, ax.yaxis):
         axis.set_major_locator(MaxNLocator(5))
     if scale is None:
@@ -184,7 +205,8 @@ def _dress(ax: Any, surfaces: Sequence[Surface], scale: Scale | None, label: str
         return
     bottom, top = heights(scale.levels[[0, -1]], scale)
     ax.set_zlim(bottom, top)
-    ax.set_zlabel(_short_lines(scale.label(label)), fontsize=8, labelpad=6, parse_math=False)
+    if label:
+        ax.set_zlabel(_short_lines(scale.label(label)), fontsize=pt(8), labelpad=3 if paper else 6, parse_math=False)
     if scale.logarithmic:
         ticks = scale.ticks if isinstance(scale.ticks, list) else scale.ticks.tick_values(*scale.levels[[0, -1]])
         places = np.log10(ticks)
@@ -252,5 +274,5 @@ def _models(ax: Any, surface: Surface, values: np.ndarray, scale: Scale) -> None
             ax.plot([mark.x], [mark.y], [z], "o", markerfacecolor="white", markeredgecolor="black", zorder=7)
             top = z + 0.06 * np.ptp(ax.get_zlim())
             if len(marks_of(surface)) > 1 and mark.label:
-                style: dict[str, Any] = {"fontsize": 8, "zorder": 8, "ha": "center", "bbox": LABEL_BOX}
+                style: dict[str, Any] = {"fontsize": pt(8), "zorder": 8, "ha": "center", "bbox": LABEL_BOX}
                 ax.text(mark.x, mark.y, top, mark.label, parse_math=False, **style)

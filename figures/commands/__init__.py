@@ -1,0 +1,1 @@
+"""The commands of ``python -m figures`` that make the papers' figures and tables."""

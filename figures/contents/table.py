@@ -1,0 +1,159 @@
+"""Tables: a value of each row and column, over seeds, beside what the paper prints."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from figures.contents.content import Printings, Product, Results
+from figures.graph.nodes import Node
+from landscape.terminal.table import Table
+
+Value = float | str | None
+"""A number, a text in its place (``>800``, ``diverged``), or nothing."""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """What stands in a cell: a value of each of some nodes, one a seed.
+
+    Attributes:
+        nodes: one for each seed.
+        value: of a node's result.
+        deviation: of a node's result, such as that over the clients; the deviation over the seeds unless given.
+    """
+
+    nodes: tuple[Node, ...]
+    value: Callable[[Any], Value]
+    deviation: Callable[[Any], float | None] | None = None
+
+    def measured(self, results: Results) -> Measured:
+        """Mean and deviation of what the nodes gave."""
+        found = [results.get(node) for node in self.nodes]
+        values = [
+            f"failed: {results.failed.get(node, 'not made')}" if result is None else self.value(result)
+            for node, result in zip(self.nodes, found, strict=True)
+        ]
+        apart = None
+        if self.deviation is not None:
+            own = [self.deviation(result) for result in found if result is not None]
+            known = [each for each in own if each is not None]
+            apart = statistics.fmean(known) if known and len(known) == len(values) else None
+        return Measured.of(values, apart, over="seeds" if self.deviation is None else "clients")
+
+
+@dataclass(frozen=True)
+class Measured:
+    """A cell's value.
+
+    Attributes:
+        values: of each seed.
+        mean: over the seeds; ``None`` if one of them has no number.
+        deviation: over the seeds (with divisor n − 1), or as recorded over the clients; ``None`` if there is none.
+        over: what the deviation is over.
+    """
+
+    values: tuple[Value, ...]
+    mean: float | None
+    deviation: float | None
+    over: str
+
+    @classmethod
+    def of(cls, values: Sequence[Value], deviation: float | None = None, over: str = "seeds") -> Measured:
+        """The mean of values, and their deviation unless one is given.
+
+        Example:
+            >>> from figures.contents.table import Measured
+            >>> Measured.of([1.0, 3.0]).text(2), Measured.of([1.0, ">30"]).text(2), Measured.of([5]).text(1)
+            ('2.00 ± 1.41', '1.00, >30', '5')
+        """
+        numbers = [value for value in values if isinstance(value, (int, float)) and math.isfinite(value)]
+        whole = bool(numbers) and len(numbers) == len(values)
+        if whole and over == "seeds" and len(numbers) > 1:
+            deviation = statistics.stdev(numbers)
+        return cls(tuple(values), statistics.fmean(numbers) if whole else None, deviation, over)
+
+    def text(self, digits: int) -> str:
+        """As it is set: mean ± deviation with so many decimals; each seed's where one has no number."""
+        if self.mean is None:
+            return ", ".join(dict.fromkeys(_text(value, digits) for value in self.values)) or "-"
+        if all(isinstance(value, int) for value in self.values) and len(self.values) == 1:
+            return str(self.values[0])
+        plain = f"{self.mean:.{digits}f}"
+        return plain if self.deviation is None else f"{plain} ± {self.deviation:.{digits}f}"
+
+
+@dataclass(frozen=True)
+class TableOf:
+    """A table.
+
+    Attributes:
+        entries: by row and column, named as in the paper's printed numbers; in the order in which they are set.
+        unit: of all values, in words.
+        digits: decimals.
+        corner: what stands above the names of the rows.
+        footnotes: below the table.
+    """
+
+    entries: Mapping[tuple[str, str], Entry]
+    unit: str = ""
+    digits: int = 2
+    corner: str = ""
+    footnotes: tuple[str, ...] = ()
+
+    def nodes(self) -> Sequence[Node]:
+        """Those of all entries."""
+        return list(dict.fromkeys(node for entry in self.entries.values() for node in entry.nodes))
+
+    def products(self, results: Results, printed: Printings) -> Sequence[Product]:
+        """The table: ours, and where the paper's numbers are given, theirs and the difference beside it."""
+        measured = {place: entry.measured(results) for place, entry in self.entries.items()}
+        seeds = max((len(cell.values) for cell in measured.values()), default=1)
+        spread = {cell.over for cell in measured.values() if cell.deviation is not None}
+        notes = [f"±: standard deviation over the {'seeds (n − 1)' if of == 'seeds' else of}." for of in sorted(spread)]
+        caption = " ".join([*([f"Unit: {self.unit}."] if self.unit else []), *notes, *self.footnotes])
+        return [Product("", self._numbers(measured, printed, seeds), None, self._table(measured, printed), caption)]
+
+    def _table(self, measured: Mapping[tuple[str, str], Measured], printed: Printings) -> Table:
+        rows = list(dict.fromkeys(row for row, _ in measured))
+        columns = list(dict.fromkeys(column for _, column in measured))
+        beside = [column for column in columns if any((row, column) in printed for row in rows)]
+        head = [self.corner]
+        for column in columns:
+            head += [column, f"{column}, paper", f"{column}, difference"] if column in beside else [column]
+        lines: list[tuple[str | float | None, ...]] = []
+        for row in rows:
+            line: list[str | float | None] = [row]
+            for column in columns:
+                cell, theirs = measured.get((row, column)), printed.get((row, column))
+                line.append(None if cell is None else cell.text(self.digits))
+                if column in beside:
+                    line += [None if theirs is None else str(theirs), _difference(cell, theirs, self.digits)]
+            lines.append(tuple(line))
+        return Table(tuple(head), tuple(lines))
+
+    def _numbers(self, measured: Mapping[tuple[str, str], Measured], printed: Printings, seeds: int) -> Table:
+        each = [f"seed {i + 1} of {seeds}" for i in range(seeds)] if seeds > 1 else ["value"]
+        beside = ["paper", "paper deviation"] if printed else []
+        lines: list[tuple[str | float | None, ...]] = []
+        for (row, column), cell in measured.items():
+            theirs = printed.get((row, column))
+            paper = [None if theirs is None else theirs.text, None if theirs is None else theirs.deviation]
+            values = [*cell.values, *[None] * (seeds - len(cell.values))]
+            lines.append((row, column, self.unit, cell.mean, cell.deviation, *values, *(paper if beside else [])))
+        return Table(("row", "column", "unit", "mean", "deviation", *each, *beside), tuple(lines))
+
+
+def _text(value: Value, digits: int) -> str:
+    if value is None:
+        return "-"
+    return value if isinstance(value, str) else f"{value:.{digits}f}"
+
+
+def _difference(cell: Measured | None, theirs: Any, digits: int) -> str | None:
+    if cell is None or cell.mean is None or theirs is None or theirs.value is None:
+        return None
+    return f"{cell.mean - theirs.value:+.{digits}f}"

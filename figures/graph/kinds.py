@@ -1,0 +1,90 @@
+"""The kinds of measurements: how each is made of checkpoint files, and read again."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from analysis import HessianReport, Surface, measure_corruptions, measure_hessian, measure_surface
+from analysis.accuracy import client_accuracies
+from analysis.hessian.clients import client_curves, rounds_of
+from landscape import FedscapeError, Landscape
+from landscape.storage.files import write_json
+
+Options = dict[str, Any]
+"""What decides a result, together with where it is computed: keyword arguments of the measuring function."""
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind of measurement.
+
+    Attributes:
+        schema: of its result; raised where the same options come to mean another computation.
+        suffix: of its file.
+        make: measures checkpoints and writes the file, which an interrupted measurement continues.
+        read: the result, from the file.
+    """
+
+    schema: int
+    suffix: str
+    make: Callable[[Sequence[Path], Options, Path, bool], None]
+    read: Callable[[Path], Any]
+
+
+def _hessian(models: Sequence[Path], options: Options, file: Path, progress: bool) -> None:
+    write_json(file, measure_hessian(models[0], **options, progress=progress).to_dict())
+
+
+def _surface(models: Sequence[Path], options: Options, file: Path, progress: bool) -> None:
+    measure_surface(models[0], **options, others=models[1:], store=file, progress=progress)
+
+
+def _client_eigenvalues(models: Sequence[Path], options: Options, file: Path, progress: bool) -> None:
+    every = options.pop("every", 1)
+    write_json(file, client_curves(_kept(models[0], every), **options).to_dict())
+
+
+def _client_accuracy(models: Sequence[Path], options: Options, file: Path, progress: bool) -> None:
+    every = options.pop("every", 1)
+    write_json(file, client_accuracies(_kept(models[0], every), **options).to_dict())
+
+
+def _corruptions(models: Sequence[Path], options: Options, file: Path, progress: bool) -> None:
+    write_json(file, measure_corruptions(models, **options, state=f"{file}.state", progress=progress).to_dict())
+
+
+def _evaluation(models: Sequence[Path], options: Options, file: Path, progress: bool) -> None:
+    measured = Landscape.from_checkpoint(models[0], **options).evaluate()
+    write_json(file, {field.name: getattr(measured, field.name) for field in fields(measured)})
+
+
+def _kept(run: Path, every: int) -> list[Path]:
+    """The kept checkpoints of a run whose rounds are multiples of ``every``.
+
+    Raises:
+        FedscapeError: there is none.
+    """
+    files = [file for file in rounds_of(run) if int(file.stem) % every == 0]
+    if not files:
+        raise FedscapeError(f"{run} keeps no model after a multiple of {every} rounds")
+    return files
+
+
+def _json(file: Path) -> Any:
+    return json.loads(file.read_text(encoding="utf-8"))
+
+
+KINDS: Mapping[str, Kind] = {
+    "hessian": Kind(1, "json", _hessian, lambda file: HessianReport.from_dict(_json(file))),
+    "surface": Kind(1, "h5", _surface, Surface.load),
+    "client-eigenvalues": Kind(1, "json", _client_eigenvalues, _json),
+    "client-accuracy": Kind(1, "json", _client_accuracy, _json),
+    "corruptions": Kind(1, "json", _corruptions, _json),
+    "evaluation": Kind(1, "json", _evaluation, _json),
+}
+"""Spectra, surfaces, λ_max of each client at its own model over the kept rounds, the global model's accuracy on each
+client's data over them, accuracy on corrupted images, loss and accuracy."""

@@ -1,0 +1,156 @@
+"""Where the results of nodes are kept, and how far each is."""
+
+from __future__ import annotations
+
+import json
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from figures.graph.kinds import KINDS
+from figures.graph.nodes import Measure, Node
+from landscape.errors import FedscapeError
+from landscape.storage.files import make_directory, write_json
+from landscape.storage.lock import sole_writer
+from trainers.runs.planned import PlannedRun, RunStore, State, told
+
+DIED = "its process died (killed, or out of memory)"
+"""The reason of a node whose process told none."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where nodes are computed, and from where they read: speed, not results (but for rounding).
+
+    Attributes:
+        device: ``auto``, ``cpu``, ``cuda`` or ``cuda:N``.
+        data_dir: folder that holds the data sets' own folders; that of training for measurements unless given.
+        batch_size: samples per micro-batch of measurements; as each chooses unless given.
+        stream: whether the samples of a measurement stay in the host's memory; as each chooses unless given.
+        gpus: share of a GPU that a task of Ray takes.
+    """
+
+    device: str = "auto"
+    data_dir: Path | None = None
+    batch_size: int | None = None
+    stream: bool | None = None
+    gpus: float = 0.0
+
+    def options(self) -> dict[str, Any]:
+        """What is given of it, as measurements take it."""
+        found = {"data_dir": self.data_dir, "batch_size": self.batch_size, "stream": self.stream}
+        return {"device": self.device, **{name: value for name, value in found.items() if value is not None}}
+
+
+@dataclass(frozen=True)
+class Store:
+    """A folder of runs (``runs``) and measurements (``measurements``), each named by what decides its result.
+
+    A measurement is whole where its record ``KIND-KEY.done.json`` lies beside its file; ``.failed.json`` has the reason
+    where the last attempt ended with an error.
+
+    Attributes:
+        folder: created where it is missing.
+    """
+
+    folder: Path
+
+    @property
+    def runs(self) -> RunStore:
+        """The runs."""
+        return RunStore(self.folder / "runs")
+
+    def file(self, node: Measure) -> Path:
+        """The file of a measurement, whether it is there or not."""
+        return self.folder / "measurements" / f"{node.name}.{KINDS[node.kind].suffix}"
+
+    def state(self, node: Node) -> State:
+        """How far a node is."""
+        if isinstance(node, PlannedRun):
+            return self.runs.state(node)
+        if self._record(node, "failed").exists():
+            return "failed"
+        if self._record(node, "done").exists():
+            return "done"
+        return "partial" if self.file(node).exists() else "missing"
+
+    def failure(self, node: Node) -> str | None:
+        """Why a node failed, if it did."""
+        if isinstance(node, PlannedRun):
+            return self.runs.failure(node)
+        file = self._record(node, "failed")
+        return str(_json(file)["reason"]) if file.exists() else None
+
+    def seconds(self, node: Node) -> float | None:
+        """What a node took, where it is done."""
+        if self.state(node) != "done":
+            return None
+        if isinstance(node, PlannedRun):
+            return sum(self.runs.read(node).values("seconds"))
+        return float(_json(self._record(node, "done"))["seconds"])
+
+    def result(self, node: Node) -> Any:
+        """A run's :class:`trainers.runs.RecordedRun`, or what the measurement's kind reads.
+
+        Raises:
+            FedscapeError: it is not done.
+        """
+        if self.state(node) != "done":
+            raise FedscapeError(f"{node.name} has not been made: it is {self.state(node)}")
+        return self.runs.read(node) if isinstance(node, PlannedRun) else KINDS[node.kind].read(self.file(node))
+
+    def make(self, node: Node, place: Place | None = None, *, progress: bool = False) -> None:
+        """Make a node unless it is done; what it needs must be done.
+
+        Raises:
+            FedscapeError: it cannot be made, or another process is making it.
+            Exception: whatever else ended it; the reason is kept.
+        """
+        place = place or Place()
+        if isinstance(node, PlannedRun):
+            data_dir = "" if place.data_dir is None else str(place.data_dir)
+            self.runs.make(node, device=place.device, data_dir=data_dir, progress=progress)
+        elif self.state(node) != "done":
+            make_directory(self.file(node).parent)
+            with sole_writer(self.folder / "measurements" / node.name):
+                self._measure(node, place, progress)
+
+    def remove(self, node: Node) -> None:
+        """Delete what is kept of a node, so that it is made anew."""
+        if isinstance(node, PlannedRun):
+            return self.runs.remove(node)
+        for file in self.file(node).parent.glob(f"{node.name}.*"):
+            file.unlink()
+
+    def _measure(self, node: Measure, place: Place, progress: bool) -> None:
+        start = time.perf_counter()
+        models, options = [model.path(self.runs) for model in node.models], {**node.options, **place.options()}
+        try:
+            KINDS[node.kind].make(models, options, self.file(node), progress)
+        except Exception as error:
+            write_json(self._record(node, "failed"), {"reason": told(error), "content": node.content})
+            raise
+        self._record(node, "failed").unlink(missing_ok=True)
+        record = {"seconds": time.perf_counter() - start, "content": node.content}
+        write_json(self._record(node, "done"), record)
+
+    def _record(self, node: Measure, state: str) -> Path:
+        return self.folder / "measurements" / f"{node.name}.{state}.json"
+
+
+def attempt(node: Node, store: Store, place: Place) -> str | None:
+    """Make one node; the reason where it failed.
+
+    Any error is taken for the node's own: it is reported, and the others go on.
+    """
+    try:
+        store.make(node, place)
+    except Exception as error:
+        return told(error)
+    return None
+
+
+def _json(file: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+    return found

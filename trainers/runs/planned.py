@@ -1,0 +1,168 @@
+"""Runs named by what decides their result: made once, resumed where they were interrupted, shared by whoever wants
+them."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal
+
+from landscape.errors import FedscapeError
+from landscape.storage.files import json_ready, make_directory, write_json
+from landscape.storage.lock import sole_writer
+from trainers.algorithm import Algorithm
+from trainers.algorithms import algorithm_name
+from trainers.parts.parts import Parts
+from trainers.runs.records import RecordedRun, read_runs
+from trainers.runs.run import train
+from trainers.settings import Settings
+
+State = Literal["missing", "partial", "done", "failed"]
+"""Of something that is kept: never begun, begun, whole, or ended by an error (which the next attempt tries again)."""
+
+SCHEMA = 1
+"""Of the result of a run; raised where the same settings come to mean another computation."""
+SPEED = ("device", "data_dir", "client_store")
+"""Settings that decide where a run computes and from where it reads, and not its result (but for rounding)."""
+
+
+@dataclass(frozen=True, eq=False)
+class PlannedRun:
+    """A run that may or may not have been made; equal to another where both have the same :attr:`key`.
+
+    Attributes:
+        algorithm, settings, parts: as :func:`trainers.train` takes them; the seed is one of the settings.
+
+    Example:
+        >>> from trainers import FedAvg, Settings
+        >>> from trainers.runs import PlannedRun
+        >>> run = PlannedRun(FedAvg(), Settings(rounds=5))
+        >>> run == PlannedRun(FedAvg(), Settings(rounds=5, device="cuda")), run == run.seeded(1)
+        (True, False)
+    """
+
+    algorithm: Algorithm
+    settings: Settings = field(default_factory=Settings)
+    parts: Parts = field(default_factory=Parts)
+
+    @cached_property
+    def content(self) -> dict[str, Any]:
+        """What decides the result, as JSON has it: algorithm, parts and settings but for :data:`SPEED`."""
+        settings = {name: value for name, value in self.settings.recorded().items() if name not in SPEED}
+        algorithm = {"name": algorithm_name(self.algorithm), **self.algorithm.hyper_parameters()}
+        content: dict[str, Any] = json_ready(
+            {"schema": SCHEMA, "algorithm": algorithm, "parts": self.parts.recorded(), "settings": settings}
+        )
+        return content
+
+    @cached_property
+    def key(self) -> str:
+        """A digest of :attr:`content`, 16 hexadecimal digits."""
+        return hashlib.sha256(json.dumps(self.content, sort_keys=True).encode()).hexdigest()[:16]
+
+    @cached_property
+    def name(self) -> str:
+        """The algorithm with its parts and the digest, as its folder is called."""
+        return "-".join([algorithm_name(self.algorithm).replace(":", "."), *self.parts.chosen(), self.key])
+
+    @property
+    def seed(self) -> int:
+        """The seed of its settings."""
+        return self.settings.seed
+
+    def seeded(self, seed: int) -> PlannedRun:
+        """The same run with another seed."""
+        return replace(self, settings=replace(self.settings, seed=seed))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, PlannedRun) and self.key == other.key
+
+    def __hash__(self) -> int:
+        return hash(self.key)
+
+
+@dataclass(frozen=True)
+class RunStore:
+    """A folder of runs by their content.
+
+    Attributes:
+        folder: holds a run directory for each run; created where it is missing.
+
+    Example:
+        >>> import tempfile
+        >>> from trainers import FedAvg, Settings
+        >>> from trainers.runs import PlannedRun, RunStore
+        >>> run = PlannedRun(FedAvg(), Settings(rounds=2, clients=4, per_round=2, local_steps=1))
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     store = RunStore(folder)
+        ...     before, made = store.state(run), store.make(run, device="cpu")
+        ...     after, again = store.state(run), store.make(run).metrics == made.metrics  # not trained twice
+        >>> before, made.status, after, again
+        ('missing', 'finished', 'done', True)
+    """
+
+    folder: str | Path
+
+    def path(self, run: PlannedRun) -> Path:
+        """The run's directory, whether it is there or not."""
+        return Path(self.folder) / run.name
+
+    def state(self, run: PlannedRun) -> State:
+        """How far it is; a run that diverged is done."""
+        path = self.path(run)
+        if (path / "failure.json").exists():
+            return "failed"
+        if (path / "result.json").exists():
+            return "done"
+        return "partial" if (path / "config.json").exists() else "missing"
+
+    def failure(self, run: PlannedRun) -> str | None:
+        """Why it failed, if it did."""
+        file = self.path(run) / "failure.json"
+        return str(json.loads(file.read_text(encoding="utf-8"))["reason"]) if file.exists() else None
+
+    def read(self, run: PlannedRun) -> RecordedRun:
+        """What is recorded of a run.
+
+        Raises:
+            FedscapeError: it has not been made, or a file of it is damaged.
+        """
+        return read_runs([self.path(run)])[0]
+
+    def make(self, run: PlannedRun, *, device: str = "auto", data_dir: str = "", progress: bool = False) -> RecordedRun:
+        """Train unless it is done, from where it was interrupted; one process at a time.
+
+        Args:
+            run: which.
+            device: to train on.
+            data_dir: folder that holds the data set's own folder.
+            progress: show progress on stderr.
+
+        Raises:
+            FedscapeError: it cannot be trained (``failure.json`` keeps the reason), or another process is making it.
+        """
+        path = self.path(run)
+        if self.state(run) == "done":
+            return self.read(run)
+        with sole_writer(make_directory(path) / "run"):
+            settings = replace(run.settings, device=device, data_dir=data_dir)
+            try:
+                train(run.algorithm, settings, run.parts, out=path, resume=True, progress=progress)
+            except Exception as error:
+                write_json(path / "failure.json", {"reason": told(error), "content": run.content})
+                raise
+            (path / "failure.json").unlink(missing_ok=True)
+        return self.read(run)
+
+    def remove(self, run: PlannedRun) -> None:
+        """Delete what is kept of a run, so that it is made anew."""
+        shutil.rmtree(self.path(run), ignore_errors=True)
+
+
+def told(error: BaseException) -> str:
+    """An error in one sentence: our own as it is, another with its kind."""
+    return str(error) if isinstance(error, FedscapeError) else f"{type(error).__name__}: {error}"
