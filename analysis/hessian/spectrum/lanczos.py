@@ -273,6 +273,9 @@ class Lanczos:
     def _orthogonalise_waiting(self, vector: Tensor) -> np.ndarray:
         """Orthogonalise the other waiting vectors to the next basis vector; return the basis's couplings to it, [m]."""
         coupled, waiting, couplings = self._couplings[0], [], []
+        if not self._waiting:
+            self._couplings = np.zeros((0, self.steps))
+            return coupled
         for other, row in zip(self._waiting, self._couplings[1:], strict=True):
             part = float(torch.dot(vector, other))
             coupled = coupled + part * row
@@ -293,13 +296,13 @@ class Lanczos:
         """
         known, steps = np.flatnonzero(coupled), self.steps + 1
         first = int(known[0]) if len(known) else self.steps
-        residual, near = self._remove(product, first, steps)
-        components = np.append(np.zeros(first), near)
-        before, norm = np.inf, residual.norm().item()
+        components = np.zeros(steps)
+        residual, components[first:] = self._remove(product, first, steps)
+        before, norm = np.inf, torch.linalg.vector_norm(residual).item()
         while norm < _KEPT * before:
             residual, rest = self._remove(residual, 0, steps)
             components += rest
-            before, norm = norm, residual.norm().item()
+            before, norm = norm, torch.linalg.vector_norm(residual).item()
         return residual, components, norm
 
     def _angles(self) -> np.ndarray:
@@ -321,11 +324,12 @@ class Lanczos:
 
     def _remove(self, vector: Tensor, first: int, last: int) -> tuple[Tensor, np.ndarray]:
         """The vector minus its projection on these rows, and its components along them, [last - first]."""
-        components = [vector.new_zeros(0)]
+        components = []
         for group in self._groups(first, last, vector.device):
             components.append(group @ vector)
             vector = torch.addmv(vector, group.T, components[-1], alpha=-1)
-        return vector, torch.cat(components).cpu().numpy()  # one transfer, as that of a single number would be
+        # One transfer, as that of a single number would be.
+        return vector, (components[0] if len(components) == 1 else torch.cat(components)).cpu().numpy()
 
     def _allocate(self, rows: int) -> Tensor:
         d = len(self._zero)

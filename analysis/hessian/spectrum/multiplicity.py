@@ -67,6 +67,8 @@ class MultiplicitySearch:
         Returns:
             Whether the wanted values have settled and no further copy of them is to be expected.
         """
+        if self._steps is None and not found.converged.all():
+            return False
         copied = self._copied(ritz, found)
         if self._steps is not None:
             self.products += 1

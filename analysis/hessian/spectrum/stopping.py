@@ -108,7 +108,8 @@ class StoppingRule:
         """
         if len(self._history) < 3:
             return np.full(len(self._history[0]), np.inf)
-        before, last = np.abs(np.diff(self._history, axis=0))
+        first, second, third = self._history
+        before, last = np.abs(second - first), np.abs(third - second)
         shrinks = before - last > last / _SLOWEST
         factor = np.where(shrinks, last / np.where(shrinks, before - last, 1.0), _SLOWEST)
         return np.where(last > floor, factor, 1.0) * last
@@ -126,8 +127,9 @@ def error_bounds(ritz: Ritz, chosen: np.ndarray | slice = slice(None)) -> np.nda
     values, residuals = ritz.values, ritz.residuals
     if len(values) == 1:
         return residuals[chosen]  # nothing is known of the neighbours
-    apart = np.diff(values)
-    gaps = np.minimum(np.append(apart - residuals[1:], np.inf), np.insert(apart - residuals[:-1], 0, np.inf))
+    apart, gaps = values[1:] - values[:-1], np.full(len(values), np.inf)
+    gaps[:-1] = apart - residuals[1:]
+    gaps[1:] = np.minimum(gaps[1:], apart - residuals[:-1])
     usable = (gaps > residuals)[chosen]
     bounds: np.ndarray = residuals[chosen] ** 2 / np.where(usable, gaps[chosen], 1.0)
     return bounds if usable.all() else np.where(usable, bounds, _together(values, residuals)[chosen])
