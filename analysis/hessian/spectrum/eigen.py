@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from analysis.hessian.spectrum.evidence import UNSEEN
 from analysis.hessian.spectrum.iteration import ThickRestart
 from analysis.hessian.spectrum.lanczos import Lanczos
 from analysis.hessian.spectrum.multiplicity import MultiplicitySearch
@@ -60,7 +61,7 @@ class Eigenpairs:
             wide, else the residual; and never less than the value moved in the last steps.  Of eigenvalues that differ
             by less than the tolerance, some may be missing and the next ones be here instead.
         converged: which bounds are within the wanted tolerance, [k]; none where all are, but the search for hidden and
-            multiple eigenvalues was cut short.
+            multiple eigenvalues ended without its evidence (``missed`` above 1 %), or was cut short.
         products: products spent (HVPs), with those of the search.
         searched: of these, products from a second start, which look for further copies of multiple eigenvalues, and
             for others that the first start had too little of.
@@ -127,7 +128,8 @@ def extreme_eigenpairs(
         tolerance: relative error wanted of each value.
         max_products: stop there even if not converged (``converged`` says which are); 20 k + 100 unless given.
         max_basis: basis vectors held at most: a full basis is shrunk to its most wanted Ritz vectors and goes on
-            (Wu & Simon, SIMAX 2000).  :func:`analysis.hessian.spectrum.iteration.default_basis` unless given.
+            (Wu & Simon, SIMAX 2000).  :func:`analysis.hessian.spectrum.iteration.default_basis` unless given.  With
+            little more than k + 8 a search for copies may have too little room, and then no value counts as converged.
         offload: keep the basis, and so the vectors found, in (pinned) host memory; unless given, where it would take
             more than half of the GPU memory that is free.  Every value stays the same; each step moves it twice.
         state: a file to keep unfinished work in, written about every minute; where it exists already, the work
@@ -163,7 +165,7 @@ def extreme_eigenpairs(
         if krylov.steps < wanted.count:
             continue
         ritz = krylov.ritz()
-        found = rule.judge(ritz, restarts=iteration.restarts, complete=krylov.complete)
+        found = rule.judge(ritz, restarts=krylov.restarts, complete=krylov.complete)
         converged = found.converged
         if report is not None:
             report(krylov.absorbed, found.relative_error)
@@ -175,6 +177,8 @@ def extreme_eigenpairs(
             converged = converged & (not converged.all())  # all are near, but the evidence was cut short
             break
     file.remove()
+    if not krylov.complete:
+        converged = converged & (search.missed <= UNSEEN)  # else another eigenvalue may belong among them
     return _eigenpairs(operator, iteration, search, found, converged, float(np.abs(ritz.values).max()))
 
 
@@ -224,7 +228,7 @@ def _eigenpairs(
         krylov.absorbed + extra,
         vectors,
         krylov,
-        iteration.restarts,
+        krylov.restarts,
         asymmetry=asymmetry,
         searched=search.products,
         missed=0.0 if krylov.complete else search.missed,

@@ -81,6 +81,8 @@ class Lanczos:
         """m, the dimension of the basis."""
         self.absorbed = 0
         """Products used, including those before a restart."""
+        self.restarts = 0
+        """How often the basis was shrunk."""
         self.asymmetry = 0.0
         """The largest :func:`analysis.hessian.spectrum.symmetry.asymmetry` of all products."""
         self._zero = torch.zeros_like(start)
@@ -199,6 +201,7 @@ class Lanczos:
         """
         ritz = self.ritz()
         kept = np.union1d(choose(ritz.values), [0, self.steps - 1])
+        self.restarts += 1
         self.record.restart(ritz.coordinates[:, kept])
         self._rotate(ritz.values[kept], ritz.coordinates[:, kept])
 

@@ -9,6 +9,7 @@ from scipy.special import expit, softmax
 from torch import nn
 
 from analysis import Dense, Hessian, estimate_density, estimate_trace, extreme_eigenpairs, largest_eigenpairs
+from analysis.hessian.spectrum.evidence import UNSEEN
 from analysis.hessian.spectrum.moments import frobenius_norm
 from landscape import Landscape
 
@@ -51,7 +52,7 @@ def chosen(exact, which, k):
 def check(found, exact, which, k, operator, tolerance, rounding):
     """As many values as LAPACK has, each once, with orthonormal vectors whose residuals are true."""
     of = np.abs if which == "magnitude" else np.asarray
-    assert found.converged.all()
+    assert found.converged.all() if found.missed <= UNSEEN else not found.converged.any()
     np.testing.assert_allclose(of(found.values), of(chosen(exact, which, k)), rtol=tolerance, atol=rounding)
     v = found.vectors.double()
     limit = 200 * torch.finfo(operator.dtype).eps
@@ -67,6 +68,8 @@ def test_sixty_values_are_lapacks_and_none_comes_twice(name, dtype, max_basis):
     operator, exact, rounding = matrix(name, dtype)
     found = largest_eigenpairs(operator, 60, tolerance=1e-4, max_basis=max_basis)
     check(found, exact, "largest", 60, operator, 1e-4, rounding)
+    # Without a gap a search needs more steps than a basis of 84 has room for.
+    assert found.converged.all() or (name == "no gap" and max_basis)
 
 
 @pytest.mark.parametrize("which", ["smallest", "magnitude", "both"])
@@ -163,20 +166,24 @@ def rank_37() -> tuple[Dense, np.ndarray]:
 @pytest.mark.parametrize("room", [80, 100])
 def test_more_values_than_the_rank_in_a_small_basis(room):
     operator, values = rank_37()
-    found = largest_eigenpairs(operator, 60, tolerance=1e-5, max_basis=room)
-    assert found.converged.all()
-    np.testing.assert_allclose(found.values, values[:60], rtol=0, atol=1e-11)
-
-
-def test_in_the_smallest_basis_a_search_that_sees_nothing_says_so():
-    """Eight vectors beside the 60 values are too few to follow a second start: restarts end its record."""
-    operator, values = rank_37()
-    wrong = 0
     for seed in range(3):
-        found = largest_eigenpairs(operator, 60, tolerance=1e-5, max_basis=68, seed=seed)
-        assert found.missed > 0.5
-        wrong += np.abs(found.values - values[:60]).max() > 1e-11
-    assert wrong  # else this proves nothing: give other seeds
+        found = largest_eigenpairs(operator, 60, tolerance=1e-5, max_basis=room, seed=seed)
+        assert found.converged.all()
+        np.testing.assert_allclose(found.values, values[:60], rtol=0, atol=1e-11)
+
+
+def test_in_the_smallest_basis_no_values_are_converged_and_wrong():
+    """Eight vectors beside the wanted ones may be too few to follow a second start: restarts end its record."""
+    cases = [(*matrix(name, torch.float64), 6) for name in ("no gap", "one giant", "rank 37")]
+    said = set()
+    for operator, exact, rounding, k in [*cases, (*rank_37(), 1e-11, 60)]:
+        for seed in range(5):
+            found = largest_eigenpairs(operator, k, tolerance=1e-5, max_basis=k + 8, seed=seed, max_products=800)
+            right = np.abs(found.values - exact[:k]) <= found.bounds + rounding
+            assert right[found.converged].all()
+            assert not found.converged.any() if found.missed > UNSEEN else found.converged.all()
+            said.add(bool(found.converged.all()))
+    assert said == {True, False}  # else this proves nothing: give other seeds
 
 
 def test_values_in_a_tight_cluster_are_eigenvalues_within_their_bounds_and_in_order_within_the_tolerance():
