@@ -17,8 +17,8 @@ _BEGIN = 0.02
 """A search begins once this bounds the probability that the first start has missed an eigenvalue in a gap.  Later
 starts say nothing of an eigenvector that the basis already has a part of, though no Ritz value shows it yet: so this
 alone must be small.  With 2 %, 3 of 12,000 starts on eight spectra, none of which had been looked at when it was
-chosen, gave a value off by more than its bound, at most 1 of 500 in a case (benchmarks/records); with 20 %, which saves one to three
-products, 5 of 500."""
+chosen, gave a value off by more than its bound, at most 1 of 500 in a case; with 20 %, which saves one to three
+products, up to 5 of 500."""
 _SHARE, _STEPS = 0.3, 10
 """A search ends with this share of all products, and so many steps at least, whatever is still possible."""
 
