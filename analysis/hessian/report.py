@@ -16,9 +16,9 @@ from analysis.hessian.density.estimate import Density
 from analysis.hessian.density.shares import Shares
 from analysis.hessian.sampling import Sampling
 from analysis.hessian.spectrum.eigen import Eigenpairs, Refinement, StepComparison
+from analysis.hessian.spectrum.evidence import UNSEEN
 from analysis.hessian.spectrum.operators import Product
 from analysis.hessian.spectrum.refinement import doubts
-from analysis.hessian.spectrum.stopping import UNSEEN
 from analysis.hessian.spectrum.symmetry import complaint
 from analysis.hessian.spectrum.trace import Trace
 from analysis.hessian.spectrum.wanted import check_ratios, read_ratio

@@ -190,10 +190,11 @@ class _Filling:
             try:
                 self._check_finite(np.argwhere(done))
                 filled = self._refine()
-                if filled is not None:
-                    return filled
             except _NotSmoothError:
-                pass
+                filled = None
+            if filled is not None:
+                return filled
+        # Too small a grid, or one that no interpolation fits: every point is measured.
         self._measure([(int(j), int(i)) for j, i in np.ndindex(self.shape)], self._expected)
         return Filled(dict(self.values), np.zeros(self.shape))
 

@@ -28,10 +28,13 @@ def plot_layers(measured: Sequence[Measured]) -> Figure:
 
     At the top λ_max of each layer's block of the Hessian, with its error bound.  In the middle, for the same layers,
     the mean squared norm of the layer's input, which bounds λ_max up to a factor α_l of the layer (MAN, Theorems 2
-    and 3); normalisation layers have none.  At the bottom E‖a_l‖² of each activation, in the order of execution.
+    and 3); normalisation layers have none.  At the bottom E‖a_l‖² of each activation, below the layer it follows; where
+    one follows several layers (at a shortcut) they have an axis of their own, in the order of execution.
     """
     layers = _union([[_shown(name) for name in blocks.layers] for _, blocks, _ in measured])
     outputs = _union([list(norms.outputs) for _, _, norms in measured])
+    if outputs and set(outputs) <= set(layers):
+        outputs = layers  # each activation is after one layer: all three panels share their places
     width = min(max(6.4, 1.6 + _INCHES_PER_LAYER * len(layers)), 24.0)
     height = 3 * _PANEL + _room(layers) + _room(outputs) + _INCHES_PER_LINE * len(measured)
     figure = _empty((width, height), layers, outputs, len(measured))

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from analysis.hessian.spectrum.evidence import UNSEEN
 from analysis.hessian.spectrum.iteration import ThickRestart
 from analysis.hessian.spectrum.lanczos import Lanczos
 from analysis.hessian.spectrum.multiplicity import MultiplicitySearch
@@ -60,10 +61,11 @@ class Eigenpairs:
         bounds: error bounds of the values, [k]: residual²/gap where the gap to the neighbouring Ritz values is
             wide, else the residual; and never less than the value moved in the last steps.  Of eigenvalues that differ
             by less than the tolerance, some may be missing and the next ones be here instead.
-        converged: which bounds are within the wanted tolerance, [k]; none where all are, but the search for multiple
-            eigenvalues was cut short.
+        converged: which bounds are within the wanted tolerance, [k]; none where all are, but the search for hidden and
+            multiple eigenvalues ended without its evidence (``missed`` above 1 %), or was cut short.
         products: products spent (HVPs), with those of the search.
-        searched: of these, products that looked for further copies of multiple eigenvalues.
+        searched: of these, products from a second start, which look for further copies of multiple eigenvalues, and
+            for others that the first start had too little of.
         missed: the probability that the search did not see a copy that would take the place of one of the values, if
             there is one; ``None`` where that is not known.
         vectors: unit eigenvectors as rows, [k, d]: the first rows of ``krylov.basis``, with no memory of their own.
@@ -128,7 +130,8 @@ def extreme_eigenpairs(
         tolerance: relative error wanted of each value.
         max_products: stop there even if not converged (``converged`` says which are); 20 k + 100 unless given.
         max_basis: basis vectors held at most: a full basis is shrunk to its most wanted Ritz vectors and goes on
-            (Wu & Simon, SIMAX 2000).  :func:`analysis.hessian.spectrum.iteration.default_basis` unless given.
+            (Wu & Simon, SIMAX 2000).  :func:`analysis.hessian.spectrum.iteration.default_basis` unless given.  With
+            little more than k + 8 a search for copies may have too little room, and then no value counts as converged.
         offload: keep the basis, and so the vectors found, in (pinned) host memory; unless given, where it would take
             more than half of the GPU memory that is free.  Every value stays the same; each step moves it twice.
         state: a file to keep unfinished work in, written about every minute; where it exists already, the work
@@ -149,8 +152,8 @@ def extreme_eigenpairs(
     wanted.check(operator.shape[0])
     limit = max_products if max_products is not None else 20 * k + 100
     iteration = ThickRestart(operator, wanted, max_basis=max_basis, offload=offload, seed=seed)
-    rule = StoppingRule(wanted, tolerance, epsilon, operator.shape[0])
-    search = MultiplicitySearch(wanted, tolerance)
+    rule = StoppingRule(wanted, tolerance, epsilon)
+    search = MultiplicitySearch(wanted, tolerance, iteration.room)
     parts, krylov = (iteration, rule, search), iteration.krylov
     question = {"dimension": operator.shape[0], "dtype": str(operator.dtype), "seed": seed, "k": k, "which": which}
     file = StateFile(state, {**question, "max_basis": iteration.room, "fingerprint": fingerprint}, _PARTS)
@@ -164,7 +167,7 @@ def extreme_eigenpairs(
         if krylov.steps < wanted.count:
             continue
         ritz = krylov.ritz()
-        found = rule.judge(ritz, krylov.record, restarts=iteration.restarts, complete=krylov.complete)
+        found = rule.judge(ritz, restarts=krylov.restarts, complete=krylov.complete)
         converged = found.converged
         if report is not None:
             report(krylov.absorbed, found.relative_error)
@@ -173,9 +176,11 @@ def extreme_eigenpairs(
         if not search.active:
             iteration.follow_coupled(ritz, found.moving)
         if krylov.absorbed >= limit:
-            converged = converged & (not found.settled)  # settled, but the search was cut short
+            converged = converged & (not converged.all())  # all are near, but the evidence was cut short
             break
     file.remove()
+    if not krylov.complete:
+        converged = converged & (search.missed <= UNSEEN)  # else another eigenvalue may belong among them
     return _eigenpairs(operator, iteration, search, found, converged, float(np.abs(ritz.values).max()))
 
 
@@ -225,7 +230,7 @@ def _eigenpairs(
         krylov.absorbed + extra,
         vectors,
         krylov,
-        iteration.restarts,
+        krylov.restarts,
         asymmetry=asymmetry,
         searched=search.products,
         missed=0.0 if krylov.complete else search.missed,

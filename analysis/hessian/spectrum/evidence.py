@@ -13,6 +13,8 @@ import numpy as np
 import torch
 from scipy.special import erf
 
+UNSEEN = 1e-2
+"""Bound on the probability that an eigenvalue between those found, or beyond them, has not shown."""
 _GROWN = 1e100
 """Polynomials are followed to this size: a part of the start as small as that is out of the question."""
 
@@ -64,17 +66,17 @@ class StartRecord:
                 parts = list((np.column_stack(parts) @ array).T)
                 squares = sum((part**2 for part in parts), np.zeros(len(points)))
                 continue
-            # Only the last vectors couple to q: the array lacks its leading zeros.
-            back = sum((x * part for x, part in zip(array[::-1], reversed(parts), strict=False)), np.zeros(len(points)))
-            with np.errstate(divide="ignore", over="ignore"):
-                beyond = (points - value) * ahead - back
-                following = np.where(beyond == 0, 0.0, beyond / norm if norm else np.inf)
+            beyond = (points - value) * ahead
+            for x, part in zip(array[::-1], reversed(parts), strict=False):
+                beyond -= x * part  # only the last vectors couple to q: the array lacks its leading zeros
+            with np.errstate(over="ignore"):
+                following = beyond / norm if norm else np.where(beyond == 0, 0.0, np.inf)
             parts.append(ahead)
             squares = squares + ahead**2
-            # What has grown out of all proportion stays where it is.
             grown = np.abs(following) >= _GROWN
-            ahead = np.where(grown, _GROWN, following)
-            parts[-1] = np.where(grown, 0.0, parts[-1])
+            if grown.any():  # what has grown out of all proportion stays where it is
+                following, parts[-1] = np.where(grown, _GROWN, following), np.where(grown, 0.0, ahead)
+            ahead = following
             largest = np.maximum(largest, squares + ahead**2)
         return 1 / largest
 

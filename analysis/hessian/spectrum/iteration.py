@@ -65,8 +65,6 @@ class ThickRestart:
         generator = torch_generator(seed, "lanczos")
         start = torch.randn(d, generator=generator, dtype=torch.float64).to(operator.device, operator.dtype)
         self.krylov = Lanczos(start, generator, capacity=self.room, offload=offload)
-        self.restarts = 0
-        """How often the basis was shrunk."""
         self._operator, self._wanted = operator, wanted
 
     def expand(self) -> bool:
@@ -81,7 +79,6 @@ class ThickRestart:
         krylov = self.krylov
         if krylov.steps == self.room:
             krylov.restart(lambda ascending: self._wanted.keep(ascending, self.room))
-            self.restarts += 1
         goes_on = krylov.absorb(self._operator.matmat(krylov.vector[:, None])[:, 0])
         if not np.isfinite(krylov.diagonal[-1]):
             raise FedscapeError("the operator's products are not finite: there is no spectrum at this point")
@@ -101,12 +98,12 @@ class ThickRestart:
 
     def state(self) -> dict[str, Any]:
         """Everything the iteration continues from, of tensors in host memory and plain values."""
-        return {"process": self.krylov.state(), "restarts": self.restarts}
+        return {"process": self.krylov.state(), "restarts": self.krylov.restarts}
 
     def resume(self, state: dict[str, Any]) -> None:
         """Continue from what ``state`` gave."""
         self.krylov.resume(state["process"])
-        self.restarts = int(state["restarts"])
+        self.krylov.restarts = int(state["restarts"])
 
 
 def default_basis(wanted: int, d: int, dtype: torch.dtype) -> int:

@@ -1,7 +1,8 @@
-"""The Lanczos process, always with full re-orthogonalisation in two passes.
+"""The Lanczos process, always with full re-orthogonalisation.
 
-Without it, converged eigenvalues come back as copies ("ghosts").  It costs 4md flops a step, which is little compared
-with a Hessian-vector product.
+Without it, converged eigenvalues come back as copies ("ghosts").  A product loses first its parts along the few basis
+vectors it couples to, and then, in one pass over the whole basis, what rounding left along the others; another pass
+follows where that was not little.  It costs 4md flops a step, which is little compared with a Hessian-vector product.
 """
 
 from __future__ import annotations
@@ -22,6 +23,9 @@ from analysis.hessian.spectrum.symmetry import asymmetry
 
 _BREAKDOWN = 100.0
 """A new direction is rounding only where it is shorter than this many roundings of the operator's scale."""
+_KEPT = 0.7
+"""Another pass follows one that leaves less than this share of a vector: what rounding leaves along the basis is a
+share of what a pass began with (Daniel, Gragg, Kaufman & Stewart, Math. Comp. 1976)."""
 _GROUP_BYTES = 2**28
 """The basis is used in groups of rows of this size: of a basis in host memory no more is on the device at once."""
 _PIECE_BYTES = 2**22
@@ -77,6 +81,8 @@ class Lanczos:
         """m, the dimension of the basis."""
         self.absorbed = 0
         """Products used, including those before a restart."""
+        self.restarts = 0
+        """How often the basis was shrunk."""
         self.asymmetry = 0.0
         """The largest :func:`analysis.hessian.spectrum.symmetry.asymmetry` of all products."""
         self._zero = torch.zeros_like(start)
@@ -135,18 +141,16 @@ class Lanczos:
         vector = self._waiting.pop(0)
         coupled = self._orthogonalise_waiting(vector)
         self._append(vector)
-        residual, components = self._remove(product, self.steps + 1)
-        residual, rest = self._remove(residual, self.steps + 1)
-        along = float(components[-1]) + float(rest[-1])
+        residual, components, norm = self._orthogonalise(product, coupled)
+        along = float(components[-1])
         self._projection[self.steps, : self.steps], self._projection[self.steps, self.steps] = coupled, along
         self.steps += 1
         self.absorbed += 1
         self._couplings = np.hstack([self._couplings, np.zeros((len(self._couplings), 1))])
-        norm = residual.norm().item()
-        self._scale = max(self._scale, abs(along) + norm)
-        self.asymmetry = max(self.asymmetry, asymmetry(components, coupled, norm, self._scale))
+        self._scale, epsilon = max(self._scale, abs(along) + norm), torch.finfo(product.dtype).eps
+        self.asymmetry = max(self.asymmetry, asymmetry(components, coupled, norm, self._scale, epsilon))
         # Not `>`: a product that is not finite goes on, and the caller sees it in the diagonal.
-        goes_on = not (self.complete or norm <= _BREAKDOWN * torch.finfo(product.dtype).eps * self._scale)
+        goes_on = not (self.complete or norm <= _BREAKDOWN * epsilon * self._scale)
         self.record.step(coupled, along, norm if goes_on else 0.0)
         if goes_on:
             self._begin(residual / norm, np.append(np.zeros(self.steps - 1), norm))
@@ -197,6 +201,7 @@ class Lanczos:
         """
         ritz = self.ritz()
         kept = np.union1d(choose(ritz.values), [0, self.steps - 1])
+        self.restarts += 1
         self.record.restart(ritz.coordinates[:, kept])
         self._rotate(ritz.values[kept], ritz.coordinates[:, kept])
 
@@ -216,7 +221,7 @@ class Lanczos:
     def outside(self, block: Tensor) -> Tensor:
         """(I − QQᵀ) times the columns of a block [d, n], on the block's device."""
         outside = block.clone()  # changed in place: up to Python 3.10 a caller holds what it passes until the call ends
-        for rows in self._groups(self.steps, block.device):
+        for rows in self._groups(0, self.steps, block.device):
             outside -= rows.T @ (rows @ outside)
         return outside
 
@@ -271,6 +276,9 @@ class Lanczos:
     def _orthogonalise_waiting(self, vector: Tensor) -> np.ndarray:
         """Orthogonalise the other waiting vectors to the next basis vector; return the basis's couplings to it, [m]."""
         coupled, waiting, couplings = self._couplings[0], [], []
+        if not self._waiting:
+            self._couplings = np.zeros((0, self.steps))
+            return coupled
         for other, row in zip(self._waiting, self._couplings[1:], strict=True):
             part = float(torch.dot(vector, other))
             coupled = coupled + part * row
@@ -282,6 +290,24 @@ class Lanczos:
         self._waiting, self._couplings = waiting, np.reshape(couplings, (len(waiting), self.steps))
         return coupled
 
+    def _orthogonalise(self, product: Tensor, coupled: np.ndarray) -> tuple[Tensor, np.ndarray, float]:
+        """The part of A times the latest vector outside of the basis, its components along the basis, the part's norm.
+
+        Args:
+            product: A times it.
+            coupled: the other basis vectors' couplings to it, [m - 1].
+        """
+        known, steps = np.flatnonzero(coupled), self.steps + 1
+        first = int(known[0]) if len(known) else self.steps
+        components = np.zeros(steps)
+        residual, components[first:] = self._remove(product, first, steps)
+        before, norm = np.inf, torch.linalg.vector_norm(residual).item()
+        while norm < _KEPT * before:
+            residual, rest = self._remove(residual, 0, steps)
+            components += rest
+            before, norm = norm, torch.linalg.vector_norm(residual).item()
+        return residual, components, norm
+
     def _angles(self) -> np.ndarray:
         """PᵀP, [waiting vectors, waiting vectors]."""
         angles = np.eye(len(self._waiting))
@@ -291,21 +317,22 @@ class Lanczos:
 
     def _outside(self, vector: Tensor) -> Tensor:
         for _ in range(2):
-            vector, _components = self._remove(vector, self.steps)
+            vector, _components = self._remove(vector, 0, self.steps)
         return vector / vector.norm()
 
-    def _groups(self, rows: int, device: torch.device) -> Iterator[Tensor]:
+    def _groups(self, first: int, last: int, device: torch.device) -> Iterator[Tensor]:
         size = max(1, _GROUP_BYTES // (self._rows.shape[1] * self._rows.itemsize))
-        for first in range(0, rows, size):
-            yield self._rows[first : min(rows, first + size)].to(device, non_blocking=True)
+        for begin in range(first, last, size):
+            yield self._rows[begin : min(last, begin + size)].to(device, non_blocking=True)
 
-    def _remove(self, vector: Tensor, rows: int) -> tuple[Tensor, np.ndarray]:
-        """The vector minus its projection on the first rows, and its components along them, [rows]."""
-        components = [vector.new_zeros(0)]
-        for group in self._groups(rows, vector.device):
+    def _remove(self, vector: Tensor, first: int, last: int) -> tuple[Tensor, np.ndarray]:
+        """The vector minus its projection on these rows, and its components along them, [last - first]."""
+        components = []
+        for group in self._groups(first, last, vector.device):
             components.append(group @ vector)
-            vector = vector - components[-1] @ group
-        return vector, torch.cat(components).cpu().numpy()  # one transfer, as that of a single number would be
+            vector = torch.addmv(vector, group.T, components[-1], alpha=-1)
+        # One transfer, as that of a single number would be.
+        return vector, (components[0] if len(components) == 1 else torch.cat(components)).cpu().numpy()
 
     def _allocate(self, rows: int) -> Tensor:
         d = len(self._zero)

@@ -1,4 +1,4 @@
-"""When eigenvalues are near enough: error bounds of Ritz values, and the rule that stops on them."""
+"""When eigenvalues are near enough: error bounds of Ritz values, and the rule that goes by them."""
 
 from __future__ import annotations
 
@@ -9,12 +9,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from analysis.hessian.spectrum.evidence import StartRecord
 from analysis.hessian.spectrum.lanczos import Ritz
 from analysis.hessian.spectrum.wanted import Wanted
 
-UNSEEN = 1e-2
-"""Bound on the probability that an eigenvalue between those found, or beyond them, has not shown."""
 _SLOWEST = 10.0
 """What a value has still to go is taken for at most so many times its last move."""
 _ROUNDINGS = 10
@@ -33,7 +30,8 @@ class Approximation:
         margin: the errors allowed, [k].
         floor: what rounding allows at least.
         converged: which bounds are within the margin, [k].
-        settled: whether all are, and it is improbable that an eigenvalue between them is hidden.
+        places: points between the values and beyond them, where an eigenvalue that has not shown would be wanted, [n];
+            none while some value has not converged.
     """
 
     chosen: np.ndarray
@@ -43,7 +41,7 @@ class Approximation:
     margin: np.ndarray
     floor: float
     converged: np.ndarray
-    settled: bool
+    places: np.ndarray
 
     @property
     def moving(self) -> np.ndarray:
@@ -57,47 +55,43 @@ class Approximation:
 
 
 class StoppingRule:
-    """Stop when every wanted value's error bound is below ``tolerance`` times the value, and no eigenvalue is hidden.
+    """A wanted value has converged when its error bound is below ``tolerance`` times the value.
 
     The bound is that of :func:`error_bounds`, and at least what the value has still to go, if its
     moves go on to shrink as the last two did: a Ritz value that climbs within a cluster has nearer neighbours than it
-    shows.  It rests on gaps between Ritz values, where eigenvalues may lie that have
-    not shown, because the start vector had little part of them; the rule takes steps until the probability of that is
-    below 1 % at several places in each gap (:class:`analysis.hessian.spectrum.evidence.StartRecord`).  A value
-    that is only rounding next to the largest one has converged where its bound is such rounding.
+    shows.  It rests on gaps between Ritz values, where eigenvalues may lie that have not shown: the rule names places
+    there, and :class:`analysis.hessian.spectrum.multiplicity.MultiplicitySearch` judges them.  A value that is only
+    rounding next to the largest one has converged where its bound is such rounding.
 
     Args:
         wanted: the eigenvalues wanted.
         tolerance: relative error wanted of each value.
         epsilon: the unit roundoff of the operator's type.
-        dimension: d.
     """
 
-    def __init__(self, wanted: Wanted, tolerance: float, epsilon: float, dimension: int) -> None:
-        self._wanted, self._tolerance, self._epsilon, self._dimension = wanted, tolerance, epsilon, dimension
+    def __init__(self, wanted: Wanted, tolerance: float, epsilon: float) -> None:
+        self._wanted, self._tolerance, self._epsilon = wanted, tolerance, epsilon
         self._history: deque[np.ndarray] = deque(maxlen=3)
 
-    def judge(self, ritz: Ritz, record: StartRecord, *, restarts: int = 0, complete: bool = False) -> Approximation:
+    def judge(self, ritz: Ritz, *, restarts: int = 0, complete: bool = False) -> Approximation:
         """The wanted values after one more step, and how near they are; to be called once a step.
 
         Args:
             ritz: at least as many Ritz values as are wanted.
-            record: of the start vector.
             restarts: so far; each of them rounds anew.
             complete: the basis spans the whole space, so that the values are exact but for rounding.
         """
         chosen = self._wanted.choose(ritz.values)
-        values, bounds = ritz.values[chosen], error_bounds(ritz)[chosen]
-        floor = _ROUNDINGS * self._epsilon * np.abs(ritz.values).max() * np.sqrt(1 + restarts)
+        values, residuals = ritz.values[chosen], ritz.residuals[chosen]
+        bounds = error_bounds(ritz, chosen)
+        floor = float(_ROUNDINGS * self._epsilon * np.abs(ritz.values[[0, -1]]).max() * np.sqrt(1 + restarts))
         self._history.append(values)
         if not complete:
             bounds = np.maximum(bounds, self._still_to_go(floor))
         margin = np.maximum(self._tolerance * np.abs(values), floor)
         converged = bounds <= margin
-        # Once another space shares the basis the record says no more: then it is a search's to judge.
-        known = complete or not record.open
-        settled = bool(converged.all()) and (known or self._missed(ritz, record, floor) <= UNSEEN)
-        return Approximation(chosen, values, ritz.residuals[chosen], bounds, margin, float(floor), converged, settled)
+        places = self._wanted.gaps(ritz.values, self._tolerance, floor) if converged.all() else np.zeros(0)
+        return Approximation(chosen, values, residuals, bounds, margin, floor, converged, places)
 
     def state(self) -> dict[str, Any]:
         """Everything the rule continues from: the values of the last steps."""
@@ -114,21 +108,15 @@ class StoppingRule:
         """
         if len(self._history) < 3:
             return np.full(len(self._history[0]), np.inf)
-        before, last = np.abs(np.diff(self._history, axis=0))
+        first, second, third = self._history
+        before, last = np.abs(second - first), np.abs(third - second)
         shrinks = before - last > last / _SLOWEST
         factor = np.where(shrinks, last / np.where(shrinks, before - last, 1.0), _SLOWEST)
         return np.where(last > floor, factor, 1.0) * last
 
-    def _missed(self, ritz: Ritz, record: StartRecord, floor: float) -> float:
-        """The largest probability that an eigenvalue hides at one of the places looked at."""
-        if len(ritz.values) == 1:
-            return 1.0  # nothing is known of other values
-        places = self._wanted.gaps(ritz.values, self._tolerance, floor)
-        return float(record.missed(places, self._dimension).max(initial=0.0))
 
-
-def error_bounds(ritz: Ritz) -> np.ndarray:
-    """Error bounds of Ritz values, [m]: r²/gap where the gap is wider than the residual r, else (Σ r²)^½ in a cluster.
+def error_bounds(ritz: Ritz, chosen: np.ndarray | slice = slice(None)) -> np.ndarray:
+    """Error bounds of Ritz values: r²/gap where the gap is wider than the residual r, else (Σ r²)^½ in a cluster.
 
     The gap is that to the neighbouring Ritz values less their own residuals (Parlett, The Symmetric Eigenvalue Problem,
     1998, section 11.7).  A residual says that there is *an* eigenvalue within it; where the intervals θ ± r of several
@@ -138,11 +126,13 @@ def error_bounds(ritz: Ritz) -> np.ndarray:
     """
     values, residuals = ritz.values, ritz.residuals
     if len(values) == 1:
-        return residuals  # nothing is known of the neighbours
-    apart = np.diff(values)
-    gaps = np.minimum(np.append(apart - residuals[1:], np.inf), np.insert(apart - residuals[:-1], 0, np.inf))
-    usable = gaps > residuals
-    return np.where(usable, residuals**2 / np.where(usable, gaps, 1.0), _together(values, residuals))
+        return residuals[chosen]  # nothing is known of the neighbours
+    apart, gaps = values[1:] - values[:-1], np.full(len(values), np.inf)
+    gaps[:-1] = apart - residuals[1:]
+    gaps[1:] = np.minimum(gaps[1:], apart - residuals[:-1])
+    usable = (gaps > residuals)[chosen]
+    bounds: np.ndarray = residuals[chosen] ** 2 / np.where(usable, gaps[chosen], 1.0)
+    return bounds if usable.all() else np.where(usable, bounds, _together(values, residuals)[chosen])
 
 
 def _together(values: np.ndarray, residuals: np.ndarray) -> np.ndarray:

@@ -7,6 +7,7 @@ not: one that lacks a symmetric term passes, and only a comparison with differen
 
 from __future__ import annotations
 
+import math
 import warnings
 
 import numpy as np
@@ -38,7 +39,7 @@ _REASONS: dict[Product | None, str] = {
 }
 
 
-def asymmetry(components: np.ndarray, coupled: np.ndarray, rest: float, scale: float) -> float:
+def asymmetry(components: np.ndarray, coupled: np.ndarray, rest: float, scale: float, epsilon: float) -> float:
     """How far a Lanczos step's product is from that of a symmetric matrix, as a share of its length, beyond rounding.
 
     The projection has q_mᵀA q_i from the product with the earlier vector q_i; re-orthogonalising A q_m gives q_iᵀA q_m.
@@ -48,11 +49,12 @@ def asymmetry(components: np.ndarray, coupled: np.ndarray, rest: float, scale: f
         coupled: q_mᵀA q_i of the earlier vectors, [m − 1].
         rest: ‖(I − QQᵀ) A q_m‖.
         scale: the longest product so far, ‖A‖ or less.
+        epsilon: the unit roundoff of the products.
     """
-    known = components.astype(np.float64)
-    length = max(np.hypot(np.linalg.norm(known), rest), _SHORT * scale)
-    beyond = np.linalg.norm(known[:-1] - coupled) - _ROUNDINGS * float(np.finfo(components.dtype).eps) * scale
-    return float(beyond / length) if beyond > 0 else 0.0
+    length = max(math.sqrt(components @ components + rest**2), _SHORT * scale)
+    apart = components[:-1] - coupled
+    beyond = math.sqrt(apart @ apart) - _ROUNDINGS * epsilon * scale
+    return beyond / length if beyond > 0 else 0.0
 
 
 def confirmed(found: float, operator: Operator, basis: Tensor) -> tuple[float, int]:

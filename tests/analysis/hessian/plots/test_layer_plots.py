@@ -43,7 +43,8 @@ def test_every_number_is_at_its_layer(one):
     figure = plot_layers([one])
     eigen, bound, after = figure.axes
     assert labels(bound) == ["0", "1", "3", "5"]
-    assert labels(after) == ["0", "3"]
+    assert labels(after) == labels(bound)
+    assert points(after, 0)[:, 0].tolist() == [0, 2], "each activation is below the layer it follows"
     assert points(eigen, 0).tolist() == [[i, blocks.values[i, 0]] for i in (0, 2, 3)]
     assert points(eigen, 1).tolist() == [[1, blocks.values[1, 0]]], "the normalisation stands apart, hollow"
     assert eigen.containers[1].lines[0].get_markerfacecolor() == "white"
@@ -54,6 +55,13 @@ def test_every_number_is_at_its_layer(one):
     assert figure.get_suptitle() == "a run, round 3"
     assert "hollow" in figure.get_supxlabel()
     assert not figure.legends
+
+
+def test_activations_after_several_layers_have_an_axis_of_their_own(one):
+    label, blocks, norms = one
+    figure = plot_layers([(label, blocks, replace(norms, outputs={"0": 1.0, "1 + 3": 2.0}))])
+    assert labels(figure.axes[1]) == ["0", "1", "3", "5"]
+    assert labels(figure.axes[2]) == ["0", "1\n+ 3"]
 
 
 def test_several_share_the_axes_in_colours_markers_and_dashes_of_their_own(one):

@@ -6,6 +6,7 @@ import torch
 from scipy.sparse.linalg import LinearOperator, eigsh
 
 from analysis import Dense, Hessian, extreme_eigenpairs, largest_eigenpairs
+from analysis.hessian.spectrum.evidence import UNSEEN
 from landscape import FedscapeError
 from tests.analysis.hessian.spectrum.spectra import SPECTRA, dense_hessian, matrix, small_landscape
 
@@ -60,7 +61,8 @@ def test_a_small_basis_changes_no_value(name, which, k, dtype):
     found = extreme_eigenpairs(operator, k, which=which, tolerance=1e-6, max_basis=room, max_products=2000)
     of = np.abs if which == "magnitude" else np.asarray
     rounding = 20 * torch.finfo(dtype).eps * np.abs(exact).max()
-    assert found.converged.all()
+    # Without a gap a search for copies needs more steps than so small a basis has room for.
+    assert found.converged.all() if found.missed <= UNSEEN else not found.converged.any()
     np.testing.assert_allclose(of(found.values), of(_wanted(exact, which, k)), rtol=1e-6, atol=rounding)
     assert found.krylov.basis.untyped_storage().nbytes() == room * 120 * dtype.itemsize
     assert found.vectors.data_ptr() == found.krylov.basis.data_ptr()  # they need no memory of their own

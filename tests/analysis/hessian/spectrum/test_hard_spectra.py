@@ -9,6 +9,7 @@ from scipy.special import expit, softmax
 from torch import nn
 
 from analysis import Dense, Hessian, estimate_density, estimate_trace, extreme_eigenpairs, largest_eigenpairs
+from analysis.hessian.spectrum.evidence import UNSEEN
 from analysis.hessian.spectrum.moments import frobenius_norm
 from landscape import Landscape
 
@@ -51,7 +52,7 @@ def chosen(exact, which, k):
 def check(found, exact, which, k, operator, tolerance, rounding):
     """As many values as LAPACK has, each once, with orthonormal vectors whose residuals are true."""
     of = np.abs if which == "magnitude" else np.asarray
-    assert found.converged.all()
+    assert found.converged.all() if found.missed <= UNSEEN else not found.converged.any()
     np.testing.assert_allclose(of(found.values), of(chosen(exact, which, k)), rtol=tolerance, atol=rounding)
     v = found.vectors.double()
     limit = 200 * torch.finfo(operator.dtype).eps
@@ -67,6 +68,8 @@ def test_sixty_values_are_lapacks_and_none_comes_twice(name, dtype, max_basis):
     operator, exact, rounding = matrix(name, dtype)
     found = largest_eigenpairs(operator, 60, tolerance=1e-4, max_basis=max_basis)
     check(found, exact, "largest", 60, operator, 1e-4, rounding)
+    # Without a gap a search needs more steps than a basis of 84 has room for.
+    assert found.converged.all() or (name == "no gap" and max_basis)
 
 
 @pytest.mark.parametrize("which", ["smallest", "magnitude", "both"])
@@ -151,15 +154,36 @@ def test_a_search_that_is_cut_short_is_told():
     np.testing.assert_allclose(cut.values, exact[:3], rtol=1e-3)
 
 
-@pytest.mark.parametrize("room", [68, 80, 100])
-def test_more_values_than_the_rank_in_a_small_basis(room):
+def rank_37() -> tuple[Dense, np.ndarray]:
+    """An operator with 20 positive eigenvalues, 17 negative ones and 263 zeros, and its eigenvalues, descending."""
     values = np.r_[np.geomspace(10, 0.01, 20), np.zeros(263), -np.geomspace(0.01, 9, 17)]
     draw = torch.Generator().manual_seed(0)
     basis, _ = torch.linalg.qr(torch.randn(300, 300, generator=draw, dtype=torch.float64))
     dense = (basis * torch.from_numpy(values)) @ basis.T
-    found = largest_eigenpairs(Dense((dense + dense.T) / 2), 60, tolerance=1e-5, max_basis=room)
-    assert found.converged.all()
-    np.testing.assert_allclose(found.values, values[:60], rtol=0, atol=1e-11)
+    return Dense((dense + dense.T) / 2), values
+
+
+@pytest.mark.parametrize("room", [80, 100])
+def test_more_values_than_the_rank_in_a_small_basis(room):
+    operator, values = rank_37()
+    for seed in range(3):
+        found = largest_eigenpairs(operator, 60, tolerance=1e-5, max_basis=room, seed=seed)
+        assert found.converged.all()
+        np.testing.assert_allclose(found.values, values[:60], rtol=0, atol=1e-11)
+
+
+def test_in_the_smallest_basis_no_values_are_converged_and_wrong():
+    """Eight vectors beside the wanted ones may be too few to follow a second start: restarts end its record."""
+    cases = [(*matrix(name, torch.float64), 6) for name in ("no gap", "one giant", "rank 37")]
+    said = set()
+    for operator, exact, rounding, k in [*cases, (*rank_37(), 1e-11, 60)]:
+        for seed in range(5):
+            found = largest_eigenpairs(operator, k, tolerance=1e-5, max_basis=k + 8, seed=seed, max_products=800)
+            right = np.abs(found.values - exact[:k]) <= found.bounds + rounding
+            assert right[found.converged].all()
+            assert not found.converged.any() if found.missed > UNSEEN else found.converged.all()
+            said.add(bool(found.converged.all()))
+    assert said == {True, False}  # else this proves nothing: give other seeds
 
 
 def test_values_in_a_tight_cluster_are_eigenvalues_within_their_bounds_and_in_order_within_the_tolerance():

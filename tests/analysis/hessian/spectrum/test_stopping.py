@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 
-from analysis.hessian.spectrum.evidence import StartRecord
 from analysis.hessian.spectrum.lanczos import Ritz
 from analysis.hessian.spectrum.stopping import StoppingRule, error_bounds
 from analysis.hessian.spectrum.wanted import Wanted
@@ -15,16 +14,6 @@ def ritz(values, residuals):
     """Ritz values that ascend, with these residuals."""
     m = len(values)
     return Ritz(np.array(values, dtype=float), np.array(residuals, dtype=float), np.full(m, 1 / m), np.eye(m))
-
-
-def told(share):
-    """A record after which an eigenvector may have no more than that share of the start, wherever it is."""
-
-    class Told(StartRecord):
-        def hidden(self, points):
-            return np.full(len(points), share)
-
-    return Told()
 
 
 class TestErrorBounds:
@@ -61,11 +50,11 @@ class TestErrorBounds:
 class TestRule:
     def rule(self, which="largest", k=1, tolerance=1e-3):
         """A rule, and how it judges values and residuals that have stood still for some steps."""
-        rule = StoppingRule(Wanted(which, k), tolerance, EPSILON, 100)
+        rule = StoppingRule(Wanted(which, k), tolerance, EPSILON)
 
-        def judge(values, residuals, record=None, **options):
+        def judge(values, residuals, **options):
             for _ in range(3):
-                found = rule.judge(ritz(values, residuals), record or told(0.0), **options)
+                found = rule.judge(ritz(values, residuals), **options)
             return found
 
         return judge
@@ -75,40 +64,32 @@ class TestRule:
         np.testing.assert_array_equal(near.values, [10, 5])
         np.testing.assert_allclose(near.margin, [0.1, 0.05])
         assert near.converged.all()
-        assert near.settled
+        assert len(near.places)
         far = self.rule(k=2, tolerance=1e-2)([0, 5, 10], [1, 2, 0.1])
         assert far.converged.tolist() == [True, False]
-        assert not far.settled
+        assert not len(far.places)
         assert far.moving.tolist() == [1]
         assert far.relative_error == pytest.approx(2**2 / min(5 - 1, 5 - 0.1) / 5)
 
     def test_a_value_that_still_moves_has_not_converged_however_small_its_bound(self):
-        rule = StoppingRule(Wanted("largest", 1), 1e-3, EPSILON, 100)
+        rule = StoppingRule(Wanted("largest", 1), 1e-3, EPSILON)
 
         def bounds(*values):
-            return [float(rule.judge(ritz([0, value], [1e-9, 1e-9]), told(0.0)).bounds[0]) for value in values]
+            return [float(rule.judge(ritz([0, value], [1e-9, 1e-9])).bounds[0]) for value in values]
 
         assert bounds(8.0, 9.0) == [np.inf, np.inf]  # two moves are needed to see whether they shrink
         # The last move is 1/4 of that before: 1/4 + 1/16 + ... of it are still to come.
         assert bounds(9.25)[0] == pytest.approx(0.25 / 3)
         assert bounds(9.5)[0] == pytest.approx(2.5)  # a move as large as the last: ten times it
         assert bounds(9.5, 9.5)[1] == pytest.approx(1e-18 / 9.5, rel=1e-6)
-        assert rule.judge(ritz([0, 99], [1e-9, 1e-9]), told(0.0), complete=True).converged[0]
+        assert rule.judge(ritz([0, 99], [1e-9, 1e-9]), complete=True).converged[0]
 
-    def test_values_settle_only_once_no_other_is_likely_to_hide_between_them(self):
-        for share, settled in ((1e-2, False), (1e-6, True)):
-            found = self.rule(k=2)([0, 5, 10], [1e-9] * 3, told(share))
-            assert found.converged.all()
-            assert found.settled is settled
-        closed = told(1e-2)
-        closed.close()  # it is another space's now
-        assert self.rule(k=2)([0, 5, 10], [1e-9] * 3, closed).settled
-        assert self.rule(k=2)([0, 5, 10], [1e-9] * 3, told(1e-2), complete=True).settled
-
-    def test_one_ritz_value_alone_settles_nothing(self):
-        found = self.rule()([5], [0.0])
-        assert found.converged.all()
-        assert not found.settled
+    def test_places_are_where_another_eigenvalue_would_be_wanted_and_none_while_a_value_moves(self):
+        places = self.rule(k=2)([0, 5, 10], [1e-9] * 3).places
+        assert (places > 5).all()
+        assert ((places > 5.005) & (places < 9.99)).sum() >= 6
+        assert (places > 10.01).sum() >= 6
+        assert len(self.rule(k=2)([0, 5, 10], [1e-9, 1, 1e-9]).places) == 0
 
     def test_a_value_of_rounding_beside_the_largest_is_as_good_as_it_can_be(self):
         values, rounding = [0, 1e-9, 1e6], EPSILON * 1e6
@@ -118,10 +99,10 @@ class TestRule:
         assert self.rule("smallest")(*coarse, restarts=8).converged.all()  # each of them rounds anew
 
     def test_a_resumed_rule_judges_alike(self):
-        one, other = (StoppingRule(Wanted("largest", 1), 1e-3, EPSILON, 100) for _ in range(2))
+        one, other = (StoppingRule(Wanted("largest", 1), 1e-3, EPSILON) for _ in range(2))
         for value in (8.0, 9.0, 9.9):
-            one.judge(ritz([0, value], [1, 1e-9]), told(0.0))
+            one.judge(ritz([0, value], [1, 1e-9]))
         other.resume(one.state())
-        found = [rule.judge(ritz([0, 10], [1, 1e-9]), told(0.0)) for rule in (one, other)]
+        found = [rule.judge(ritz([0, 10], [1, 1e-9])) for rule in (one, other)]
         assert found[0].bounds.tolist() == found[1].bounds.tolist()
         assert 0 < found[0].bounds[0] < 0.1
