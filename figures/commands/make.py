@@ -91,23 +91,38 @@ class Made:
 
 
 def make_recipes(recipes: Sequence[Recipe], selection: Selection, work: Work, style: PictureStyle) -> Made:
-    """Make what recipes need, and write what can be written."""
+    """Make what recipes need, and write each as soon as it has that."""
     asked, store = selection.asked, selection.store
-    nodes = [node for recipe in recipes for node in needed(recipe, asked)]
     place = Place(work.device, work.data_dir, gpus=work.gpus)
-    outcome = execute(nodes, store, place, jobs=work.jobs, ray=work.ray, progress=not work.quiet)
-    failed: dict[Node, str] = {**outcome.failed, **outcome.busy}
-    failed |= {node: f"it needs {run.name}, which was not made" for node, run in outcome.blocked.items()}
-    made = Made(outcome, {}, {})
-    for recipe in recipes:
+    missing = {recipe.id: set(needed(recipe, asked)) for recipe in recipes}
+    written: dict[str, list[Path]] = {}
+    failed: dict[Node, str] = {}
+    broken: dict[str, str] = {}
+
+    def write(recipe: Recipe) -> None:
         values = {node: store.result(node) for node in recipe.content(asked).nodes() if node not in failed}
         try:
-            made.written[recipe.id] = write_recipe(recipe, asked, Results(values, failed), selection.out, style)
+            written[recipe.id] = write_recipe(recipe, asked, Results(values, failed), selection.out, style)
         except Exception as error:  # as of a node: it is this figure's own, and the others are drawn
-            made.broken[recipe.id] = told(error)
+            broken[recipe.id] = told(error)
         else:
-            print("\n".join(f"written: {file}" for file in made.written[recipe.id]))
-    return made
+            print("\n".join(f"written: {file}" for file in written[recipe.id]), flush=True)
+
+    def ended(node: Node, reason: str | None) -> None:
+        if reason is not None:
+            failed[node] = reason
+        for recipe in recipes:
+            if node in missing[recipe.id]:
+                missing[recipe.id].remove(node)
+                if not missing[recipe.id]:
+                    write(recipe)
+
+    for recipe in recipes:
+        if not missing[recipe.id]:  # it needs nothing
+            write(recipe)
+    nodes = list(dict.fromkeys(node for recipe in recipes for node in needed(recipe, asked)))
+    outcome = execute(nodes, store, place, jobs=work.jobs, ray=work.ray, progress=not work.quiet, ended=ended)
+    return Made(outcome, written, broken)
 
 
 def planned_work(recipes: Sequence[Recipe], asked: Asked, store: Store) -> Table:

@@ -50,8 +50,11 @@ def execute(
     jobs: int = 1,
     ray: str | None = None,
     progress: bool = False,
+    ended: Callable[[Node, str | None], None] = lambda node, reason: None,
 ) -> Outcome:
     """Make nodes with the runs they need; a failed one blocks only what depends on it.
+
+    In this process they are made in their order, each measurement after the runs it needs; else all runs come first.
 
     Args:
         nodes: which.
@@ -60,6 +63,7 @@ def execute(
         jobs: processes side by side, each with its share of the threads; 1: this one.
         ray: the address of a Ray cluster, or ``local`` to start one here.
         progress: show progress on stderr.
+        ended: called for each node as soon as it is known to be there, or why it will not be.
 
     Raises:
         FedscapeError: fewer than one job, or several together with Ray; Ray is asked for and not installed or not
@@ -76,7 +80,7 @@ def execute(
     outcome.done = [node for node in ordered if store.state(node) == "done"]
     waiting = [node for node in ordered if node not in set(outcome.done)]
     engine: Callable[[list[Node]], Finished]
-    runs, measures = [n for n in waiting if not runs_of(n)], [n for n in waiting if runs_of(n)]
+    stages = [[n for n in waiting if not runs_of(n)], [n for n in waiting if runs_of(n)]]
     if ray is not None:
         from figures.graph.on_ray import run_on_ray
 
@@ -84,9 +88,11 @@ def execute(
     elif jobs > 1:
         engine = partial(_in_processes, store=store, place=place, jobs=jobs)
     else:
-        engine = partial(_here, store=store, place=place)
+        engine, stages = partial(_here, store=store, place=place), [[node] for node in waiting]
+    for node in outcome.done:
+        ended(node, None)
     with Progress("make", len(waiting), unit="nodes", enabled=progress) as bar:
-        for stage in (runs, measures):
+        for stage in stages:
             ready = []
             for node in stage:
                 broken = next((run for run in runs_of(node) if run in outcome.failed or run in outcome.busy), None)
@@ -94,14 +100,16 @@ def execute(
                     ready.append(node)
                 else:
                     outcome.blocked[node] = broken
+                    ended(node, f"it needs {broken.name}, which was not made")
             for node, unmade in engine(ready) if ready else ():
                 if unmade is None:
                     outcome.done.append(node)
                     outcome.made += 1
                 else:
                     (outcome.busy if unmade.busy else outcome.failed)[node] = unmade.reason
-                ended = outcome.made + len(outcome.failed) + len(outcome.busy)
-                bar.update(ended, failed=len(outcome.failed) or None, last=node.name)
+                count = outcome.made + len(outcome.failed) + len(outcome.busy)
+                bar.update(count, failed=len(outcome.failed) or None, last=node.name)
+                ended(node, None if unmade is None else unmade.reason)
     return outcome
 
 

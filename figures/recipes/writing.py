@@ -26,8 +26,8 @@ _SCALES = {
 def write_recipe(
     recipe: Recipe, asked: Asked, results: Results, folder: Path, style: PictureStyle | None = None
 ) -> list[Path]:
-    """Write all products of a recipe into ``folder/PAPER/``: ITEM[-NAME].pdf, .svg and .png of a picture, .tex, .md and
-    .html of a table, .csv and .json of the numbers of both, and .caption.txt.
+    """Write all products of a recipe into ``folder/SCALE/PAPER/``: ITEM[-NAME].pdf, .svg and .png of a picture,
+    .tex, .md and .html of a table, .csv and .json of the numbers of both, and .caption.txt.
 
     Args:
         recipe: which.
@@ -40,7 +40,7 @@ def write_recipe(
         FedscapeError: a node without which it cannot be drawn has no result, or a file cannot be written.
     """
     content = recipe.content(asked)
-    target, written = make_directory(folder / recipe.paper), []
+    target, written = make_directory(folder / asked.scale / recipe.paper), []
     for product in content.products(results, recipe.printed() if asked.scale == "paper" else {}):
         stem = target / "-".join(word for word in (recipe.item, product.name) if word)
         beside = stem.with_name(f"{stem.name}.caption.txt")

@@ -50,6 +50,18 @@ def test_runs_are_made_before_what_needs_them_and_shared(tmp_path, seen):
     assert outcome.made == 3
 
 
+def test_each_end_is_told_at_once_with_its_reason(tmp_path):
+    """In this process a measurement follows its run, so that a figure can be drawn before the last run is made."""
+    broken, told = planned(FedAvg(), **FAILING), []
+    store = Store(tmp_path)
+    store.make(RUNS[0], CPU)
+    nodes = [spectrum(RUNS[0]), spectrum(broken), spectrum(RUNS[1])]
+    execute(nodes, store, CPU, ended=lambda node, reason: told.append((node, reason)))
+    assert [node for node, _ in told] == [RUNS[0], nodes[0], broken, nodes[1], RUNS[1], nodes[2]]
+    assert [reason is None for _, reason in told] == [True, True, False, False, True, True]
+    assert "no-such-file.npz" in told[2][1] and told[3][1] == f"it needs {broken.name}, which was not made"
+
+
 @pytest.mark.parametrize("place", [CPU, Place("cpu", batch_size=16), Place("cpu", stream=True), Place("auto")])
 def test_speed_options_make_nothing_again(made, seen, place):
     outcome = execute(NODES, made, place)

@@ -292,7 +292,7 @@ def test_choices_that_share_runs_are_left_open_in_all_items_that_use_them():
 @pytest.mark.parametrize("item", ITEMS)
 def test_smoke_is_made(item, tmp_path):
     assert Make((f"flat-minima/{item}",), Selection(out=tmp_path), quiet=True).run() == 0
-    assert list((tmp_path / "flat-minima").glob(f"{item}*.caption.txt"))
+    assert list((tmp_path / "smoke" / "flat-minima").glob(f"{item}*.caption.txt"))
 
 
 def test_generated_scenes_of_one_place_are_trained_on_the_same_images_and_tested_in_other_domains():
