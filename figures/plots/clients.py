@@ -181,9 +181,19 @@ def _colours(count: int) -> np.ndarray:
     return np.asarray(colormaps[CLIENT_COLOURS](np.linspace(0, 0.85, count)))
 
 
+_MANY = 200
+"""From so many points on they are drawn small."""
+
+
 def _points(ax: Axes, x: np.ndarray, y: np.ndarray, look: Look) -> Any:
     (drawn,) = ax.plot(
-        x, y, linestyle="", marker=look.marker, markersize=marker_size(0.6), color=look.colour, alpha=0.6
+        x,
+        y,
+        linestyle="",
+        marker=look.marker,
+        markersize=marker_size(0.6 if len(x) > _MANY else 1.0),
+        color=look.colour,
+        alpha=0.6,
     )
     drawn.set_markeredgewidth(0)
     return drawn
