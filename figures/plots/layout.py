@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
-from matplotlib import rcParams, rcParamsDefault
+from matplotlib import rcParams
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure, SubFigure
 from matplotlib.font_manager import FontProperties
@@ -18,6 +18,7 @@ from matplotlib.ticker import LogFormatterSciNotation, MaxNLocator, NullFormatte
 from analysis.style import COLOURS, DASHES, MARKERS
 from analysis.surface.plots.captions import wrapped
 from landscape import FedscapeError
+from landscape.storage.style import current_style
 
 LegendPlace = Literal["auto", "inside", "right", "below"]
 CAPTION = "small"
@@ -31,8 +32,9 @@ _MORE_DASHES = (
 _ALL_COLOURS = (*COLOURS, *_MORE_COLOURS)
 _ALL_MARKERS = MARKERS + _MORE_MARKERS
 _ALL_DASHES = (*DASHES, *_MORE_DASHES)
-_NARROWEST = 1.5
-"""Width and height in inches below which a panel has no room beside its labels."""
+_NARROWEST, _WIDE = 1.5, 6.0
+"""Width and height in inches below which a panel has no room beside its labels, and the width on the screen from which
+one is as wide as a paper's text."""
 MOST = len(_ALL_COLOURS)
 """The most things of one picture that have looks of their own."""
 
@@ -187,8 +189,9 @@ def grid(
 ) -> Grid:
     """A figure of so many panels.
 
-    A style that has set Matplotlib's ``figure.figsize`` has set the width of the whole figure, such as a column's: then
-    the panels have what there is, and there are fewer in a row where they would be narrower than 1.5 inches.
+    In a paper's style (:class:`landscape.storage.style.PictureStyle`) the width is that of a column of the venue, or of
+    its text where panels stand beside each other or one is wide: the panels have what there is, and there are fewer in
+    a row where they would be narrower than 1.5 inches.
 
     Args:
         count: of panels.
@@ -200,10 +203,9 @@ def grid(
         FedscapeError: fewer than one column.
     """
     rows, across = shape(count, columns)
-    width = size[0] * across + 0.3
-    styled = tuple(rcParams["figure.figsize"]) != tuple(rcParamsDefault["figure.figsize"])
-    if styled:
-        width = float(rcParams["figure.figsize"][0])
+    width, style = size[0] * across + 0.3, current_style()
+    if styled := style.paper:
+        width = style.width(several=across > 1 or size[0] > _WIDE)
         rows, across = shape(count, max(1, min(across, int(width // _NARROWEST))))
     one = width / across if styled else size[0]
     figure = Figure(

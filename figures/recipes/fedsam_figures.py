@@ -112,6 +112,7 @@ def _sweeps(order: Order, data: str, names: tuple[str, ...], metric: str, ylabel
             "momentum": SweepOf(
                 "share β of the own gradient",
                 curves(momentum, betas, lambda name, value: run(order, name, data, beta=value)),
+                spacing="even",
                 default=0.1,
             ),
         },

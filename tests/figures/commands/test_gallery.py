@@ -101,11 +101,11 @@ def test_every_figure_is_there_with_its_caption_its_command_and_its_files(folder
     assert [name for level, name in page.headings if level == "h4"] == ["runs", "measures"]
     assert text.count("SMOKE SCALE") == 2  # once for both tables of T1
     assert text.count("<table>") == 2
-    assert [image["src"] for image in page.images] == ["small/F2.png"]
+    assert [image["src"] for image in page.images] == ["smoke/small/F2.png"]
     assert page.images[0]["alt"] == "small/F2: accuracy <over> rounds"
-    assert "small/F2.pdf" in page.links
-    assert "small/T1-runs.tex" in page.links
-    assert "small/T1-measures.csv" in page.links
+    assert "smoke/small/F2.pdf" in page.links
+    assert "smoke/small/T1-runs.tex" in page.links
+    assert "smoke/small/T1-measures.csv" in page.links
 
 
 def test_what_could_not_be_made_is_said_with_the_reason(folder):
@@ -130,7 +130,7 @@ def test_the_commands_make_what_is_shown(folder, page, capsys):
     told = f"python -m figures make small/F2 --scale smoke --out '{folder}' --choose smoothing=1"
     assert line == told
     assert "--choose" not in page.code[0]  # it leaves nothing open
-    picture = folder / "small" / "F2.png"
+    picture = folder / "smoke" / "small" / "F2.png"
     before = picture.read_bytes()
     picture.unlink()
     assert main([*shlex.split(line)[3:], "--quiet"]) == 0
@@ -165,5 +165,5 @@ def test_a_browser_shows_it_from_the_disk_without_asking_for_anything_else(folde
 def test_accuracies_of_the_page_are_those_of_the_runs(folder):
     made = figures.commands.options.PAPERS[0].recipes["T1"].content(Selection().asked).nodes()[0]
     run = Selection(out=folder).store.result(made)
-    text = (folder / "small" / "T1-runs.html").read_text(encoding="utf-8")
+    text = (folder / "smoke" / "small" / "T1-runs.html").read_text(encoding="utf-8")
     assert f"<td>{accuracy()(run):.2f}</td>" in text

@@ -23,7 +23,7 @@ def make(out, *more):
 
 def written(out: Path) -> dict[str, str]:
     """The numbers that were written."""
-    return {file.name: file.read_text(encoding="utf-8") for file in sorted((out / "small").glob("*.csv"))}
+    return {file.name: file.read_text(encoding="utf-8") for file in sorted((out / "smoke" / "small").glob("*.csv"))}
 
 
 def files(folder: Path) -> int:

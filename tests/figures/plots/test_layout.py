@@ -11,6 +11,7 @@ from matplotlib.colors import to_rgb
 from analysis.style import COLOURS, DASHES, MARKERS
 from figures.plots.layout import MOST, add_legend, array, grid, line_width, looks, marker_size
 from landscape import FedscapeError
+from landscape.storage.style import PictureStyle
 
 
 def test_the_first_seven_are_the_packages_and_no_two_share_anything():
@@ -72,8 +73,8 @@ def test_title_panels_legend_and_caption_do_not_overlap(place, panels):
         assert box.y1 <= figure.bbox.y1 + 1
 
 
-def test_a_style_that_sets_the_width_keeps_it():
-    with rc_context({"figure.figsize": (3.25, 2.0), "legend.fontsize": 6, "font.size": 7}):
+def test_a_papers_style_sets_the_width():
+    with PictureStyle("paper", "icml2024", columns=1).drawing():
         made = grid(4)
         add_legend(made, {f"algorithm {i}": made.axes[0].plot([0, 1])[0] for i in range(8)}, "auto")
         assert made.figure.get_figwidth() == 3.25
@@ -85,6 +86,13 @@ def test_a_style_that_sets_the_width_keeps_it():
         assert box.x0 >= 0
         assert box.x1 <= made.figure.bbox.x1
         assert not any(box.overlaps(ax.get_tightbbox(renderer)) for ax in made.axes)
+    with PictureStyle("paper", "icml2024").drawing():
+        widths = [
+            grid(4).figure.get_figwidth(),
+            grid(1).figure.get_figwidth(),
+            grid(1, size=(9, 3)).figure.get_figwidth(),
+        ]
+    assert widths == [6.75, 3.25, 6.75], "panels beside each other, and a wide one, take the text's width"
     assert grid(4).columns == 4
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from figures.commands.make import Make, Selection
+from figures.commands.make import Make, Selection, Work
 from figures.contents.content import Together
 from figures.contents.table import TableOf
 from figures.graph import Measure
@@ -291,7 +291,7 @@ def test_choices_that_share_runs_are_left_open_in_all_items_that_use_them():
 @pytest.mark.slow
 @pytest.mark.parametrize("item", ITEMS)
 def test_smoke_is_made(item, tmp_path):
-    assert Make((f"flat-minima/{item}",), Selection(out=tmp_path), quiet=True).run() == 0
+    assert Make((f"flat-minima/{item}",), Selection(out=tmp_path), Work(quiet=True)).run() == 0
     assert list((tmp_path / "smoke" / "flat-minima").glob(f"{item}*.caption.txt"))
 
 
