@@ -42,7 +42,7 @@ FEDSMOO = Paper(
         "β of FedSMOO, α of FedDyn, 10, 20 and 30 of 100 classes a client becoming 1, 2 and 3 of 10); digits_mlp for "
         "ResNet-18; 2 of 20 clients a round for 10 % of 100, 2 of 40 for 5 % of 200; targets of rounds are lower.",
         "small": "lenet_fed stands in for ResNet-18; 1 local epoch in batches of 20 (25 steps of one of 100 clients) "
-        "for 5 epochs in batches of 50, and for 2 of CIFAR-100; 60 rounds for 800; targets of rounds are lower.",
+        "for 5 epochs in batches of 50, and for 2 of CIFAR-100; fewer rounds for 800; targets of rounds are lower.",
     },
 )
 ALGORITHMS = ("FedAvg", "FedAdam", "SCAFFOLD", "FedCM", "FedDyn", "FedSAM", "MoFedSAM", "FedSMOO")

@@ -42,7 +42,7 @@ FLAT_MINIMA = Paper(
         "and CIFAR100 differ in α and in the radii of SAM and ASAM only.",
         "small": "CIFAR-10 with its α of 0, 0.05 and 100 stands in for CIFAR-100 with 0, 0.5 and 1000, and for "
         "CIFAR100-PAM and Landmarks; lenet_fed for ResNet-18 and MobileNet; generated scenes for street scenes; 40 or "
-        "100 rounds at a larger rate.",
+        "fewer rounds at a larger rate.",
     },
 )
 

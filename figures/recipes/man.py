@@ -26,7 +26,7 @@ MAN_PAPER = Paper(
         "for convnet_tiny); 20 clients, 4 of them a round on average, for 100 and 10; 40 rounds of 1 "
         "local epoch for 500 of 5; targets of 80 and 70 % for 50 and 28 %.",
         "small": "CIFAR-10 with lenet_fed stands in for CIFAR-100 and for Tiny-ImageNet, whose columns differ in their "
-        "hyper-parameters only; 60 rounds of 1 local epoch for 500 of 5; a target of 50 % for 28 %.",
+        "hyper-parameters only; fewer rounds, of 1 local epoch, for 500 of 5; a target of 50 % for 28 %.",
     },
 )
 
