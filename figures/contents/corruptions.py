@@ -46,9 +46,7 @@ class Corruptions:
             bars = [Bars(label, np.append(each, each.mean())) for label, each in accuracy.items()]
             words = [*(name.replace("_", " ") for name in names), "mean"]
             panel = BarPanel(self.title, words, bars)
-            return plot_bars(
-                [panel], ylabel="test accuracy (%)", percent=True, apart=1, caption=caption.removesuffix(".")
-            )
+            return plot_bars([panel], ylabel="test accuracy (%)", percent=True, apart=1, caption=caption)
 
         rows = [
             (label, name, float(value))

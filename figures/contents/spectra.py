@@ -58,7 +58,7 @@ class Spectra:
                 )
                 for title, curves in found.items()
             ]
-            return plot_eigenvalues(panels, log_x=self.log_x, caption=caption.removesuffix("."))
+            return plot_eigenvalues(panels, log_x=self.log_x, caption=caption)
 
         rows = [
             (title, label, i + 1, float(r.eigen.values[i]), float(r.eigen.bounds[i]), str(bool(r.eigen.converged[i])))
@@ -95,7 +95,7 @@ class Densities:
 
         def draw() -> Figure:
             panels = [DensityPanel(title, list(c.values()), list(c)) for title, c in found.items()]
-            return plot_densities(panels, caption=told.removesuffix("."))  # it tells the rest itself
+            return plot_densities(panels, caption=told)  # it tells the rest itself
 
         rows: list[tuple[str | float | None, ...]] = []
         for title, curves in found.items():

@@ -45,7 +45,7 @@ class Surfaces:
             for joint in (False, True):
 
                 def draw(kind: Literal["relief", "contours"] = kind, joint: bool = joint) -> Figure:
-                    return plot_loss_surfaces(panels, kind=kind, joint=joint, caption=caption.removesuffix("."))
+                    return plot_loss_surfaces(panels, kind=kind, joint=joint, caption=caption)
 
                 scale = "One scale for all panels." if joint else "Each panel has a scale of its own."
                 name = f"{kind}-{'joint' if joint else 'own'}-scale"
@@ -79,7 +79,7 @@ class Superimposed:
         caption = surface_caption([above[1], *(surface for _, surface in below)])
 
         def draw() -> Figure:
-            return plot_over(above, below, caption=caption.removesuffix("."))
+            return plot_over(above, below, caption=caption)
 
         return [Product("", surface_numbers(dict([above, *below])), draw, caption=f"Grid: {above[0]}. {caption}")]
 
@@ -114,7 +114,7 @@ class Planes:
         def draw() -> Figure:
             return plot_planes(
                 [PlanePanel(title, s, quantity) for title, (s, quantity) in found.items()],
-                caption=caption.removesuffix("."),
+                caption=caption,
             )
 
         return [Product("", surface_numbers(surfaces), draw, caption=caption)]

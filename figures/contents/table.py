@@ -10,6 +10,7 @@ from typing import Any
 
 from figures.contents.content import Printings, Product, Results
 from figures.graph.nodes import Node
+from figures.statistics.spread import over_seeds
 from landscape.terminal.table import Table
 
 Value = float | str | None
@@ -98,10 +99,10 @@ class Measured:
             ('2.00 ± 1.41', '1.00, >30', '5')
         """
         numbers = [value for value in values if isinstance(value, (int, float)) and math.isfinite(value)]
-        whole = bool(numbers) and len(numbers) == len(values)
-        if whole and over == "seeds" and len(numbers) > 1:
-            deviation = statistics.stdev(numbers)
-        return cls(tuple(values), statistics.fmean(numbers) if whole else None, deviation, over)
+        if not numbers or len(numbers) < len(values):
+            return cls(tuple(values), None, deviation, over)
+        spread = over_seeds(numbers)
+        return cls(tuple(values), spread.mean, spread.deviation if over == "seeds" else deviation, over)
 
     def text(self, digits: int) -> str:
         """As it is set: mean ± deviation with so many decimals; each seed's where one has no number."""

@@ -78,7 +78,8 @@ def execute(
         raise FedscapeError("--gpus is a share for Ray's tasks: give --ray too, or leave it out")
     ordered = with_runs(nodes)
     outcome.done = [node for node in ordered if store.state(node) == "done"]
-    waiting = [node for node in ordered if node not in set(outcome.done)]
+    done = set(outcome.done)
+    waiting = [node for node in ordered if node not in done]
     engine: Callable[[list[Node]], Finished]
     stages = [[n for n in waiting if not runs_of(n)], [n for n in waiting if runs_of(n)]]
     if ray is not None:

@@ -97,7 +97,7 @@ def plot_bars(
         ax.set_axisbelow(True)
     add_legend(made, handles, legend)
     none = any(not np.isfinite(np.asarray(bars.values, float)).all() for panel in panels for bars in panel.bars)
-    return made.finish(title, "; ".join(filter(None, [caption, "×: no result" if none else ""])))
+    return made.finish(title, caption, "×: no result" if none else "")
 
 
 def _draw(ax: Axes, at: np.ndarray, width: float, bars: Bars, colour: str, hatch: str, groups: int) -> Any:

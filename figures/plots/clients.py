@@ -114,7 +114,7 @@ def plot_client_lines(
     handles["one client each"] = Line2D([], [], color=middle, linewidth=line_width(0.5))
     add_legend(made, handles, legend)
     numbers = f"thin lines: one a client, dark to light from client 0 to {most - 1}"
-    return made.finish(title, "; ".join(filter(None, [caption, numbers])))
+    return made.finish(title, caption, numbers)
 
 
 def plot_client_values(
@@ -171,7 +171,7 @@ def plot_client_values(
         _dress(ax, panel.title, xlabel, ylabel if made.left(place) else "", percent, log_y)
     add_legend(made, handles, legend)
     what = {"points": "a point: one client", "band": "band: smallest to largest client; line: their median"}[kind]
-    return made.finish(title, "; ".join(filter(None, [caption, what])))
+    return made.finish(title, caption, what)
 
 
 _BOLD = ("#000000", "-"), ("#D55E00", (0, (3, 1))), ("#CC79A7", (0, (1, 0.8)))

@@ -55,4 +55,4 @@ def plot_densities(
         ends = [getattr(ax, limits)() for ax in made.axes]
         for ax in made.axes:
             getattr(ax, set_limits)(min(low for low, _ in ends), max(high for _, high in ends))
-    return made.finish(title, "; ".join(filter(None, [caption, density_caption(every, eigenvalue_axis)])))
+    return made.finish(title, caption, density_caption(every, eigenvalue_axis))

@@ -56,7 +56,7 @@ def plot_heat_maps(
         image = draw_heat_map(ax, numbers, most)
         ax.set_title(panel.title, parse_math=False)
     made.body.colorbar(image, ax=made.axes, label="samples", pad=0.02)
-    return made.finish(title, "; ".join(filter(None, [caption, "grey by the square root of the count"])))
+    return made.finish(title, caption, "grey by the square root of the count")
 
 
 def plot_class_histograms(

@@ -153,14 +153,26 @@ class Grid:
         """Whether the panel is the first of its row."""
         return place % self.columns == 0
 
-    def finish(self, title: str, caption: str) -> Figure:
-        """Write the title and the caption, which is broken to the figure's width."""
+    def finish(self, title: str, caption: str, *signs: str) -> Figure:
+        """Write the title and the caption with what the signs in the picture mean, broken to the figure's width."""
+        if signs:
+            caption = with_signs(caption, *signs)
         if title:
             self.figure.suptitle(title, parse_math=False)
         if caption:
             text = wrapped(caption, float(self.figure.get_figwidth()))
             self.figure.supxlabel(text, fontsize=CAPTION, color="0.3", parse_math=False)
         return self.figure
+
+
+def with_signs(caption: str, *signs: str) -> str:
+    """A caption that ends with what the signs in the picture mean; an empty one is of a sign that there is not.
+
+    Example:
+        >>> with_signs("Two clients.", "dotted: the default", "", "×: no result")
+        'Two clients; dotted: the default; ×: no result'
+    """
+    return "; ".join(filter(None, [caption.removesuffix("."), *signs]))
 
 
 def shape(count: int, columns: int | None = None) -> tuple[int, int]:

@@ -124,7 +124,7 @@ def plot_eigenvalues(
     if floor is not None:  # last: with limits set, a shared axis no longer grows with what is drawn
         made.axes[0].set_ylim(bottom=floor)
     add_legend(made, handles, legend)
-    return made.finish(title, "; ".join(filter(None, [caption, *signs(spectra, log_y=log_y)])))
+    return made.finish(title, caption, *signs(spectra, log_y=log_y))
 
 
 def signs(spectra: Sequence[Spectrum], *, log_y: bool) -> list[str]:

@@ -25,7 +25,7 @@ from analysis.surface.plots.panels import (
 )
 from analysis.surface.plots.reliefs import VIEW, draw_relief, dress_relief, plot_superimposed, relief_axes
 from analysis.surface.plots.scales import Scale, ScaleKind
-from figures.plots.layout import CAPTION, Grid, check_panels, grid, shape
+from figures.plots.layout import CAPTION, Grid, check_panels, grid, shape, with_signs
 from landscape import FedscapeError
 
 CAP = 10.0
@@ -111,7 +111,7 @@ def plot_loss_surfaces(
     drawings = [_Drawing(*parts) for parts in zip(panels, values, own, labels, strict=True)]
     told = "one scale for all panels" if joint else "each panel has a scale of its own: heights and colours differ"
     surfaces = [panel.surface for panel in panels]
-    text = "; ".join(filter(None, [caption, told, *signs(surfaces), *(_dots(surfaces) if kind == "contours" else [])]))
+    text = with_signs(caption, told, *signs(surfaces), *(_dots(surfaces) if kind == "contours" else []))
     if kind == "contours":
         return _contours(drawings, columns, joint).finish(title, text)
     return _reliefs(drawings, columns, joint, view, title, text)
@@ -145,7 +145,7 @@ def plot_over(
         figure.suptitle(title, parse_math=False)
     if caption:
         sign = f"grid: {above[0]}; it vanishes where it lies below the solid surface"
-        text = wrapped(f"{caption.removesuffix('.')}; {sign}", float(figure.get_figwidth()))
+        text = wrapped(with_signs(caption, sign), float(figure.get_figwidth()))
         figure.supxlabel(text, fontsize=CAPTION, color="0.3", parse_math=False)
     return figure
 
@@ -197,7 +197,7 @@ def plot_planes(
     surfaces = [panel.surface for panel in panels]
     told = ["one scale for all panels of a quantity"] if len(panels) > len(groups) else []
     told += [*signs(surfaces), *_dots(surfaces)]
-    return made.finish(title, "; ".join(filter(None, [caption, *told])))
+    return made.finish(title, caption, *told)
 
 
 def _scale(title: str, z: np.ndarray) -> Scale:

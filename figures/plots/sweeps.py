@@ -131,9 +131,7 @@ def plot_sweeps(
         _space(ax, panel.spacing, values)
     add_legend(made, handles | lines, legend)
     told = ["dotted: the default"] if any(panel.default is not None for panel in panels) else []
-    return made.finish(
-        title, "; ".join(filter(None, [caption.removesuffix("."), *told, "×: no result" if missing else ""]))
-    )
+    return made.finish(title, caption, *told, "×: no result" if missing else "")
 
 
 def _values(panel: SweepPanel) -> np.ndarray:

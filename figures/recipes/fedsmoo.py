@@ -220,8 +220,7 @@ def run(
 
 def runs(order: Order, name: str, *place: Any, **changed: Any) -> tuple[PlannedRun, ...]:
     """The runs of all seeds; arguments as those of :func:`run`."""
-    first = run(order, name, *place, **changed)
-    return tuple(first.seeded(seed) for seed in order.seeds((0, 1), (0, 1)))
+    return order.over_seeds(run(order, name, *place, **changed), (0, 1), (0, 1))
 
 
 def final_accuracy(order: Order, nodes: tuple[PlannedRun, ...]) -> Entry:

@@ -142,7 +142,7 @@ def cifar_run(
     if kept and method in ("FedAvg", "FedASAM"):
         settings = replace(settings, save_every=kept_every(settings.rounds), save_clients=True)
     algorithm, parts = method_parts(order, method, cifar, augmented)
-    return tuple(PlannedRun(algorithm, replace(settings, seed=seed), parts) for seed in order.seeds((0,)))
+    return order.over_seeds(PlannedRun(algorithm, settings, parts), (0,))
 
 
 def cifar_settings(order: Order, cifar: Cifar) -> Settings:
@@ -169,7 +169,7 @@ def centralised_run(order: Order, method: str, augmented: Augmented = "") -> tup
         rounds=order.choice("epochs"), lr=order.choice("centralised_lr"), partition="iid", clients=1, per_round=1,
     )  # fmt: skip
     algorithm, parts = method_parts(order, method, cifar, augmented)
-    return tuple(PlannedRun(algorithm, replace(settings, seed=seed), parts) for seed in order.seeds((0,)))
+    return order.over_seeds(PlannedRun(algorithm, settings, parts), (0,))
 
 
 def method_parts(order: Order, method: str, cifar: Cifar, augmented: Augmented = "") -> tuple[Algorithm, Parts]:

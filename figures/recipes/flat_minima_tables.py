@@ -156,7 +156,7 @@ def _pam_run(order: Order, method: str, augmented: Augmented, epochs: int, clien
         per_round=clients // (5 if order.scale == "smoke" else 1),
     )
     algorithm, parts = method_parts(order, method, "CIFAR100", augmented)
-    return tuple(PlannedRun(algorithm, replace(settings, seed=seed), parts) for seed in order.seeds((0,)))
+    return order.over_seeds(PlannedRun(algorithm, settings, parts), (0,))
 
 
 @FLAT_MINIMA.recipe(

@@ -95,9 +95,7 @@ def _landmarks(order: Order) -> Settings:
 
 def _runs(order: Order, method: str, settings: Settings, swa: SWA | None = None) -> tuple[PlannedRun, ...]:
     algorithm, ascent = _algorithm(order, method)
-    return tuple(
-        PlannedRun(algorithm, replace(settings, seed=seed), Parts(ascent=ascent, swa=swa)) for seed in order.seeds((0,))
-    )
+    return order.over_seeds(PlannedRun(algorithm, settings, Parts(ascent=ascent, swa=swa)), (0,))
 
 
 _GENERATED = "figures.generated"

@@ -11,6 +11,7 @@ from figures.contents.content import Content
 from figures.printed import Printed, printed_numbers
 from landscape.errors import FedscapeError
 from landscape.registry import unknown_name
+from trainers.runs import PlannedRun
 from trainers.settings import Settings
 
 ScaleName = Literal["smoke", "small", "paper"]
@@ -103,6 +104,10 @@ class Order:
     def seeds(self, paper: Sequence[int], smoke: Sequence[int] = (0,)) -> tuple[int, ...]:
         """Those asked for; else ``paper``'s at the paper's scale, and ``smoke``'s at the smaller ones."""
         return self.asked.seeds or tuple(paper if self.scale == "paper" else smoke)
+
+    def over_seeds(self, run: PlannedRun, paper: Sequence[int], smoke: Sequence[int] = (0,)) -> tuple[PlannedRun, ...]:
+        """A run with each of :meth:`seeds`."""
+        return tuple(run.seeded(seed) for seed in self.seeds(paper, smoke))
 
     def choice(self, name: str) -> Any:
         """The value of what the paper leaves open."""
