@@ -18,6 +18,7 @@ setup(
     license="MIT",
     python_requires=">=3.10",
     classifiers=[f"Programming Language :: Python :: 3.{minor}" for minor in range(10, 14)],
+    py_modules=["fedscape"],
     packages=find_packages(include=[f"{name}*" for name in ("landscape", "trainers", "analysis", "figures")]),
     package_data={
         "analysis.surface.plots": ["*.html", "*.js"],
@@ -57,6 +58,7 @@ setup(
     },
     entry_points={
         "console_scripts": [
+            "fedscape=fedscape:command_line",
             "fedscape-train=trainers.__main__:command_line",
             "fedscape-corruptions=analysis.corruptions.__main__:command_line",
             "fedscape-hessian=analysis.hessian.__main__:command_line",

@@ -4,7 +4,21 @@
 function.
 """
 
-from figures.comparison import Comparison, compare
-from figures.images import contact_sheet
+from typing import TYPE_CHECKING
+
+from landscape.lazy import lazily
+
+if TYPE_CHECKING:
+    from figures.comparison import Comparison, compare
+    from figures.images import contact_sheet
+else:
+    __getattr__, __dir__ = lazily(
+        __name__,
+        {
+            "Comparison": "figures.comparison",
+            "compare": "figures.comparison",
+            "contact_sheet": "figures.images",
+        },
+    )
 
 __all__ = ["Comparison", "compare", "contact_sheet"]

@@ -4,24 +4,18 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal, Protocol
 
 import tyro
 
 from analysis.source import Source
-from figures.commands.gallery import Gallery
-from figures.commands.listing import List, Show, Status
-from figures.commands.make import Make
-from figures.comparison import compare
-from figures.demo import demo
-from figures.images import contact_sheet
-from landscape import load_dataset
-from landscape.storage.pictures import check_picture, draw_picture
+from landscape.datasets import load_dataset
 from landscape.storage.style import PictureStyle
-from landscape.terminal.command import parse, run
+from landscape.terminal import command
+from landscape.terminal.guides import GUIDES
 
 PROGRAM = "python -m figures"
 
@@ -36,7 +30,7 @@ class Compare:
     """
 
     checkpoints: Annotated[tyro.conf.Positional[tuple[Path, ...]], tyro.conf.arg(metavar="CKPT [CKPT ...]")]
-    """two to seven checkpoint files of the same data set"""
+    """two to seven checkpoint files of the same data set, or run directories for their ckpt.pt"""
     out: Annotated[Path, tyro.conf.arg(metavar="DIR")] = Path("compare")
     """folder for compare.png, compare.txt and compare.csv"""
     top: int = 10
@@ -62,6 +56,8 @@ class Compare:
 
     def run(self) -> None:
         """Measure, draw, print."""
+        from figures.comparison import compare
+
         options = {name: value for name, value in vars(self).items() if name not in ("checkpoints", "out", "quiet")}
         result = compare(self.checkpoints, self.out, **options, progress=not self.quiet)
         print("\n".join([str(result.table()), *result.notes()]))
@@ -79,6 +75,8 @@ class Demo:
 
     def run(self) -> None:
         """Train, measure, draw, print."""
+        from figures.demo import demo
+
         demo(self.out, progress=not self.quiet)
 
 
@@ -100,38 +98,49 @@ class ContactSheet:
 
     def run(self) -> None:
         """Load, draw, write."""
+        from figures.images import contact_sheet
+        from landscape.storage.pictures import check_picture, draw_picture
+
         check_picture(self.out)
         dataset = load_dataset(self.data, self.data_dir)
         draw_picture(lambda: contact_sheet(dataset, self.images, self.split), self.out, self.style)
         print(f"written: {self.out}")
 
 
-Command = Compare | ContactSheet | Demo | Gallery | List | Make | Show | Status
+class Command(Protocol):
+    """What the arguments ask for."""
+
+    def run(self) -> int | None:
+        """Do it; the exit code."""
+
+
+_OWN: dict[str, type[Command]] = {"compare": Compare, "contact-sheet": ContactSheet, "demo": Demo}
+
+
+def _of_papers() -> dict[str, type[Command]]:
+    """The commands that make the papers' figures: what draws is loaded with them, not for the others."""
+    from figures.commands.gallery import Gallery
+    from figures.commands.listing import List, Show, Status
+    from figures.commands.make import Make
+
+    return {"list": List, "make": Make, "gallery": Gallery, "status": Status, "show": Show}
+
+
+CONFIG = (tyro.conf.OmitArgPrefixes, tyro.conf.FlagCreatePairsOff)
 
 
 def read(arguments: Sequence[str] | None = None) -> Command:
     """The command that the arguments ask for."""
     given = sys.argv[1:] if arguments is None else arguments
-    command: Command = parse(
-        lambda: tyro.extras.subcommand_cli_from_dict(
-            {
-                "list": List,
-                "make": Make,
-                "gallery": Gallery,
-                "status": Status,
-                "show": Show,
-                "compare": Compare,
-                "contact-sheet": ContactSheet,
-                "demo": Demo,
-            },
-            prog=PROGRAM,
-            description="Make the figures and tables of the papers, and compare checkpoints.",
-            args=given,
-            config=(tyro.conf.OmitArgPrefixes, tyro.conf.FlagCreatePairsOff),
-        ),
-        PROGRAM,
-    )
-    return command
+    there = {program.split()[-1]: guide.does for program, guide in GUIDES.items() if program.startswith(f"{PROGRAM} ")}
+    name = command.chosen(PROGRAM, there, given)
+    kind: Callable[..., Command] = _OWN[name] if name in _OWN else _of_papers()[name]
+    return command.read(kind, f"{PROGRAM} {name}", given[1:], CONFIG)
+
+
+def kinds() -> dict[str, tuple[Any, tuple[Any, ...]]]:
+    """What the options are made of, by program, with tyro's configuration."""
+    return {f"{PROGRAM} {name}": (kind, CONFIG) for name, kind in (_of_papers() | _OWN).items()}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -139,9 +148,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return read(arguments).run() or 0
 
 
-def command_line() -> int:
+def command_line(arguments: Sequence[str] | None = None) -> int:
     """The console script."""
-    return run(main)
+    return command.run(lambda: main(arguments))
 
 
 if __name__ == "__main__":

@@ -145,9 +145,10 @@ class Landscape(Problem):
         """The landscape around a checkpoint, with the checkpoint's parameters as ``weights``, [d].
 
         Args:
-            path: a checkpoint file, a loaded checkpoint, or any state dict (:mod:`landscape.checkpoints.foreign`).
-                ``FILE@ID`` is the local model of client ID that the checkpoint holds (of a training run with
-                ``--save-clients``), on the data of all clients unless ``clients`` says otherwise.
+            path: a checkpoint file, a run directory for its ``ckpt.pt``, a loaded checkpoint, or any state dict
+                (:mod:`landscape.checkpoints.foreign`).  ``FILE@ID`` is the local model of client ID that the
+                checkpoint holds (of a training run with ``--save-clients``), on the data of all clients unless
+                ``clients`` says otherwise.
             split: ``train`` or ``test``.
             clients: restrict the training data to those of these clients (ids of the run's partition).
             samples: a random subset of that many samples, the same for every checkpoint of the same data.

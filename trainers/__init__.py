@@ -1,41 +1,98 @@
 """Federated training: algorithms, the parts that go with them, and runs that write checkpoints."""
 
-from landscape.activations import MAN
-from trainers.algorithm import Algorithm, Mean, Round, State, unit
-from trainers.algorithms import (
-    ALGORITHMS,
-    AdaBest,
-    Centralised,
-    FedAdagrad,
-    FedAdam,
-    FedASAM,
-    FedAvg,
-    FedAvgM,
-    FedCM,
-    FedDC,
-    FedDyn,
-    FedGAMMA,
-    FedGloSS,
-    FedGSAM,
-    FedLESAM,
-    FedProx,
-    FedRobust,
-    FedSAM,
-    FedSMOO,
-    FedSpeed,
-    FedYogi,
-    MimeLite,
-    MoFedSAM,
-    Scaffold,
-)
-from trainers.parts.adversary import Affine
-from trainers.parts.ascent import ASAM, GSAM, LESAM, SAM
-from trainers.parts.local_optimizers import LocalAdamW, LocalMomentum
-from trainers.parts.parts import Parts
-from trainers.parts.server_optimizers import Adagrad, Adam, Momentum, Yogi
-from trainers.parts.swa import SWA
-from trainers.runs.run import Run, train
-from trainers.settings import Settings
+from typing import TYPE_CHECKING
+
+from landscape.lazy import lazily
+
+if TYPE_CHECKING:
+    from landscape.activations import MAN
+    from trainers.algorithm import Algorithm, Mean, Round, State, unit
+    from trainers.algorithms import (
+        ALGORITHMS,
+        AdaBest,
+        Centralised,
+        FedAdagrad,
+        FedAdam,
+        FedASAM,
+        FedAvg,
+        FedAvgM,
+        FedCM,
+        FedDC,
+        FedDyn,
+        FedGAMMA,
+        FedGloSS,
+        FedGSAM,
+        FedLESAM,
+        FedProx,
+        FedRobust,
+        FedSAM,
+        FedSMOO,
+        FedSpeed,
+        FedYogi,
+        MimeLite,
+        MoFedSAM,
+        Scaffold,
+    )
+    from trainers.parts.adversary import Affine
+    from trainers.parts.ascent import ASAM, GSAM, LESAM, SAM
+    from trainers.parts.local_optimizers import LocalAdamW, LocalMomentum
+    from trainers.parts.parts import Parts
+    from trainers.parts.server_optimizers import Adagrad, Adam, Momentum, Yogi
+    from trainers.parts.swa import SWA
+    from trainers.runs.run import Run, train
+    from trainers.settings import Settings
+else:
+    __getattr__, __dir__ = lazily(
+        __name__,
+        {
+            "ALGORITHMS": "trainers.algorithms",
+            "ASAM": "trainers.parts.ascent",
+            "AdaBest": "trainers.algorithms",
+            "Adagrad": "trainers.parts.server_optimizers",
+            "Adam": "trainers.parts.server_optimizers",
+            "Affine": "trainers.parts.adversary",
+            "Algorithm": "trainers.algorithm",
+            "Centralised": "trainers.algorithms",
+            "FedASAM": "trainers.algorithms",
+            "FedAdagrad": "trainers.algorithms",
+            "FedAdam": "trainers.algorithms",
+            "FedAvg": "trainers.algorithms",
+            "FedAvgM": "trainers.algorithms",
+            "FedCM": "trainers.algorithms",
+            "FedDC": "trainers.algorithms",
+            "FedDyn": "trainers.algorithms",
+            "FedGAMMA": "trainers.algorithms",
+            "FedGSAM": "trainers.algorithms",
+            "FedGloSS": "trainers.algorithms",
+            "FedLESAM": "trainers.algorithms",
+            "FedProx": "trainers.algorithms",
+            "FedRobust": "trainers.algorithms",
+            "FedSAM": "trainers.algorithms",
+            "FedSMOO": "trainers.algorithms",
+            "FedSpeed": "trainers.algorithms",
+            "FedYogi": "trainers.algorithms",
+            "GSAM": "trainers.parts.ascent",
+            "LESAM": "trainers.parts.ascent",
+            "LocalAdamW": "trainers.parts.local_optimizers",
+            "LocalMomentum": "trainers.parts.local_optimizers",
+            "MAN": "landscape.activations",
+            "Mean": "trainers.algorithm",
+            "MimeLite": "trainers.algorithms",
+            "MoFedSAM": "trainers.algorithms",
+            "Momentum": "trainers.parts.server_optimizers",
+            "Parts": "trainers.parts.parts",
+            "Round": "trainers.algorithm",
+            "Run": "trainers.runs.run",
+            "SAM": "trainers.parts.ascent",
+            "SWA": "trainers.parts.swa",
+            "Scaffold": "trainers.algorithms",
+            "Settings": "trainers.settings",
+            "State": "trainers.algorithm",
+            "Yogi": "trainers.parts.server_optimizers",
+            "train": "trainers.runs.run",
+            "unit": "trainers.algorithm",
+        },
+    )
 
 __all__ = [
     "ALGORITHMS",

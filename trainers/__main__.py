@@ -10,13 +10,13 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import tyro
 
-from landscape.errors import FedscapeError
-from landscape.registry import unknown_name
-from landscape.terminal.command import EXIT_DIVERGED, parse, run
+from landscape.terminal.command import EXIT_DIVERGED, chosen, run
+from landscape.terminal.command import read as parsed
+from landscape.terminal.guides import GUIDES, Guide
 from trainers.algorithm import Algorithm
 from trainers.algorithms import ALGORITHMS, algorithm_name
 from trainers.commands import listing, partition, report
@@ -61,8 +61,7 @@ def _subcommand(kind: type[Algorithm]) -> Callable[..., Command]:
 
     types = {"algorithm": kind, "parts": part_flags(kind), "settings": Settings, "output": Output, "return": Command}
     command.__annotations__ = types
-    paper = getattr(kind, "paper", "")  # one's own need not have a paper
-    command.__doc__ = (kind.__doc__ or "").partition("\n")[0] + (f" ({paper})" if paper else "")
+    command.__doc__ = _does(kind)
     return command
 
 
@@ -72,41 +71,43 @@ def read(arguments: Sequence[str]) -> Command:
     Raises:
         FedscapeError: an option is unknown or has a wrong value; SystemExit after ``--help``.
     """
-    names = list(ALGORITHMS)
-    if not arguments:
-        raise FedscapeError(
-            f"give an algorithm, one of {', '.join(names)}, your own as package.module:Class, "
-            f"or list, report or partition (see {PROGRAM} --help)"
-        )
-    if ":" in arguments[0] and not arguments[0].startswith("-"):
-        return _read_own(arguments[0], arguments[1:])
-    if not arguments[0].startswith("-") and arguments[0] not in names:
-        raise unknown_name("algorithm", arguments[0], [*names, *COMMANDS])
-    subcommands = {name: _subcommand(kind) for name, kind in ALGORITHMS.items()}
-    return parse(
-        lambda: tyro.extras.subcommand_cli_from_dict(
-            subcommands,
-            prog=PROGRAM,
-            description="Train a model with a federated algorithm and write checkpoints to a run directory.\n\n"
-            f"{PROGRAM} ALGORITHM --help shows the algorithm's own hyper-parameters, parts and all settings.\n\n"
-            f"{PROGRAM} package.module:Class trains with an algorithm of your own, a subclass of trainers.Algorithm in "
-            "a module of the current folder or an installed one.\n\n"
-            f"{PROGRAM} list tells what each algorithm keeps, sends and combines with; "
-            f"{PROGRAM} report RUN [RUN ...] compares runs; "
-            f"{PROGRAM} partition shows how a data set is divided over clients.",
-            args=arguments,
-            config=CONFIG,
-        ),
-        PROGRAM,
-    )
+    if arguments and ":" in arguments[0] and not arguments[0].startswith("-"):
+        settings = {each.name for kind in (Settings, Output) for each in fields(kind)}
+        return _read(arguments[0], own_algorithm(arguments[0], RECORDED | settings), arguments[1:])
+    there = {name: _does(kind) for name, kind in ALGORITHMS.items()}
+    there["package.module:Class"] = "an algorithm of your own, a subclass of trainers.Algorithm in this folder"
+    there |= {name: GUIDES[f"{PROGRAM} {name}"].does for name in COMMANDS}
+    name = chosen(PROGRAM, there, arguments, "algorithm")
+    return _read(name, ALGORITHMS.get(name), arguments[1:])
 
 
-def _read_own(name: str, arguments: Sequence[str]) -> Command:
-    """Parse the options of an algorithm of the user's own."""
-    settings = {each.name for kind in (Settings, Output) for each in fields(kind)}
-    kind = own_algorithm(name, RECORDED | settings)
+def _does(kind: type[Algorithm]) -> str:
+    paper = getattr(kind, "paper", "")  # one's own need not have a paper
+    return (kind.__doc__ or "").partition("\n")[0] + (f" ({paper})" if paper else "")
+
+
+def _read(name: str, kind: type[Algorithm], arguments: Sequence[str]) -> Command:
+    """Parse the options of an algorithm, by its name or the user's own."""
     program = f"{PROGRAM} {name}"
-    return parse(lambda: tyro.cli(_subcommand(kind), prog=program, args=arguments, config=CONFIG), program)
+    run_directory = f"runs/{name.replace(':', '.')}"
+    examples = (
+        ("", f"on the embedded digits, into {run_directory}"),
+        ("--rounds 200 --lr 0.05 --out runs/mine", "with other settings"),
+        ("--rounds 200 --lr 0.05 --out runs/mine --resume", "go on after a kill"),
+    )
+    own = tuple(f"--{each.name.replace('_', '-')}" for each in fields(kind))
+    guide = Guide(program, _does(kind), examples, (*own, *GUIDES[PROGRAM].common))
+    return parsed(_subcommand(kind), program, arguments, CONFIG, guide=guide)
+
+
+def kinds() -> dict[str, tuple[Any, tuple[Any, ...]]]:
+    """What the options are made of, by program, with tyro's configuration."""
+    algorithms = {f"{PROGRAM} {name}": (_subcommand(kind), CONFIG) for name, kind in ALGORITHMS.items()}
+    return algorithms | {
+        listing.PROGRAM: (listing.Command, ()),
+        report.PROGRAM: (report.Command, ()),
+        partition.PROGRAM: (partition.Command, partition.CONFIG),
+    }
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -146,9 +147,9 @@ def _summary(name: str, result: Run, rounds: int) -> str:
     )
 
 
-def command_line() -> int:
+def command_line(arguments: Sequence[str] | None = None) -> int:
     """The console script."""
-    return run(main)
+    return run(lambda: main(arguments))
 
 
 if __name__ == "__main__":

@@ -211,7 +211,7 @@ FLAGS = (
 
 @dataclass(frozen=True)
 class PartFlags:
-    """Parts that go with any algorithm where they make sense (``python -m trainers list`` says where)."""
+    """Parts that go with any algorithm where they make sense (`fedscape algorithms` says where)."""
 
     def parts(self) -> Parts:
         """The parts asked for.

@@ -46,7 +46,7 @@ class Settings:
     """
 
     data: str = "digits"
-    """data set: digits (embedded), a name that `python -m landscape.data list` shows, a .npz file, a folder of images
+    """data set: digits (embedded), a name that `fedscape data list` shows, a .npz file, a folder of images
     (folder:PATH), or package.module:callable"""
     data_dir: str = ""
     """folder that holds the data set's own folder (cifar-10-batches-py, ...); digits and .npz need none"""

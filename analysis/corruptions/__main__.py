@@ -6,7 +6,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import tyro
 
@@ -17,10 +17,11 @@ from landscape import FedscapeError
 from landscape.data.corruptions import SEVERITIES
 from landscape.storage.files import make_directory, write_json, write_text
 from landscape.storage.style import PictureStyle, StyleName
-from landscape.terminal.command import parse, run
+from landscape.terminal.command import read, run
 from landscape.version import versions
 
 PROGRAM = "python -m analysis.corruptions"
+CONFIG = (tyro.conf.OmitArgPrefixes,)
 
 
 @dataclass(frozen=True)
@@ -36,7 +37,7 @@ class Command:
         tyro.conf.Positional[tuple[Path, ...]],
         tyro.conf.arg(metavar="CKPT [CKPT ...]", help_behavior_hint=""),
     ]
-    """checkpoint files, such as a run's ckpt.pt, or state dicts from elsewhere (with --model and --data)"""
+    """checkpoint files, run directories for their ckpt.pt, or state dicts from elsewhere (with --model and --data)"""
     out: Annotated[Path, tyro.conf.arg(metavar="DIR")]
     """write corruptions.json, .csv, .md, .tex and .png there, and what a resumed command reads (corruptions.jsonl)"""
     corruptions: Annotated[tuple[str, ...], option("NAME [NAME ...]", "all there are")] = ()
@@ -53,10 +54,15 @@ class Command:
     """no progress bar"""
 
 
+def kinds() -> dict[str, tuple[Any, tuple[Any, ...]]]:
+    """What the options are made of, by program, with tyro's configuration."""
+    return {PROGRAM: (Command, CONFIG)}
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Parse, measure, print, write."""
     given = sys.argv[1:] if arguments is None else arguments
-    command = parse(lambda: tyro.cli(Command, prog=PROGRAM, args=given, config=(tyro.conf.OmitArgPrefixes,)), PROGRAM)
+    command = read(Command, PROGRAM, given, CONFIG)
     if not command.checkpoints:
         raise FedscapeError(f"give at least one checkpoint file (see {PROGRAM} --help)")
     out = make_directory(command.out)
@@ -97,9 +103,9 @@ def save(found: Robustness, paths: Sequence[str], out: Path, style: PictureStyle
     print(f"plot: {out / 'corruptions.png'}")
 
 
-def command_line() -> int:
+def command_line(arguments: Sequence[str] | None = None) -> int:
     """The console script."""
-    return run(main)
+    return run(lambda: main(arguments))
 
 
 if __name__ == "__main__":

@@ -34,7 +34,9 @@ from landscape.checkpoints.foreign import file_and_client, open_checkpoint
 from landscape.compute.devices import cpu_threads
 from landscape.compute.distributed import joined, rank_and_world
 from landscape.storage.files import make_directory, write_text
-from landscape.terminal.command import parse, run
+from landscape.terminal.command import read, run
+
+CONFIG = (tyro.conf.OmitArgPrefixes,)
 
 
 @dataclass(frozen=True)
@@ -46,10 +48,15 @@ class _Result:
     supplements: list[Supplement]
 
 
+def kinds() -> dict[str, tuple[Any, tuple[Any, ...]]]:
+    """What the options are made of, by program, with tyro's configuration."""
+    return {PROGRAM: (Command, CONFIG)}
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Parse, measure, print, write."""
     given = sys.argv[1:] if arguments is None else arguments
-    command = parse(lambda: tyro.cli(Command, prog=PROGRAM, args=given, config=(tyro.conf.OmitArgPrefixes,)), PROGRAM)
+    command = read(Command, PROGRAM, given, CONFIG)
     command.check()
     with cpu_threads(command.effort.threads), joined(command.source.device) as device:
         here = replace(command, source=replace(command.source, device=str(device)))
@@ -239,9 +246,9 @@ def _draw(command: Command, picture: Path, paths: Sequence[Path], reports: Seque
     print(f"plot: {picture}")
 
 
-def command_line() -> int:
+def command_line(arguments: Sequence[str] | None = None) -> int:
     """The console script."""
-    return run(main)
+    return run(lambda: main(arguments))
 
 
 if __name__ == "__main__":

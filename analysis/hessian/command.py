@@ -30,8 +30,9 @@ class Command:
         tyro.conf.Positional[tuple[Path, ...]],
         tyro.conf.arg(metavar="CKPT [CKPT ...]", help_behavior_hint=""),
     ]
-    """checkpoint files, such as a run's ckpt.pt, or state dicts from elsewhere (with --model and --data); FILE@ID is
-    client ID's local model (trained with --save-clients), on the data of all clients unless --clients says whose"""
+    """checkpoint files, run directories for their ckpt.pt, or state dicts from elsewhere (with --model and --data);
+    FILE@ID is client ID's local model (trained with --save-clients), on the data of all clients unless --clients says
+    whose"""
     rounds: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
     """measure every rounds/NNNNN.pt of the run each CKPT lies in (or is), and draw the curves, those of clients too"""
     replot: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import scipy
 import torch
-from scipy.special import stdtrit
 from torch import Tensor
 
 from analysis.hessian.spectrum.eigen import Eigenpairs
@@ -162,7 +162,7 @@ def sampling_error(
     inside, outside = (_divided(part) for part in (order[:count], order[count : count + held_out]))
     forms = [_forms(whole, groups, vectors, matrix) for groups in (inside, outside)]
     spread, degrees = _spread(forms[0], inside, forms[1], outside, k, room)
-    quantile = float(stdtrit(degrees, 0.5 + LEVEL / 2))
+    quantile = float(scipy.special.stdtrit(degrees, 0.5 + LEVEL / 2))
     half = quantile * spread * np.sqrt((1 - share) / count) if degrees else np.full(k + 1, np.inf)
     beyond = np.average(forms[1][:, :k], axis=0, weights=[len(group) for group in outside])
     everywhere = share * eigen.values + (1 - share) * beyond

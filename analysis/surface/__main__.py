@@ -9,7 +9,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import tyro
 
@@ -18,12 +18,14 @@ from analysis.surface.measure import measure_surface
 from analysis.surface.options import Effort, Grid, Output, Quantities
 from analysis.surface.values import Surface
 from landscape import FedscapeError
+from landscape.checkpoints.foreign import checkpoint_file
 from landscape.compute.distributed import joined, rank_and_world
 from landscape.storage.files import make_directory, write_json
 from landscape.storage.style import PictureStyle
-from landscape.terminal.command import parse, run
+from landscape.terminal.command import read, run
 
 PROGRAM = "python -m analysis.surface"
+CONFIG = (tyro.conf.OmitArgPrefixes, tyro.conf.FlagCreatePairsOff)
 
 _AROUND_ONE = ("random", "hessian")
 _WITHOUT_HEADING = tyro.conf.arg(name="")
@@ -42,7 +44,7 @@ class Command:
     checkpoints: Annotated[
         tyro.conf.Positional[tuple[str, ...]], tyro.conf.arg(metavar="CKPT [CKPT ...]", help_behavior_hint="")
     ]
-    """checkpoint files, such as a run's ckpt.pt; FILE@ID is client ID's local model in it"""
+    """checkpoint files, or run directories for their ckpt.pt; FILE@ID is client ID's local model in it"""
     grid: Annotated[Grid, _WITHOUT_HEADING] = field(default_factory=Grid)
     quantities: Annotated[Quantities, _WITHOUT_HEADING] = field(default_factory=Quantities)
     effort: Annotated[Effort, _WITHOUT_HEADING] = field(default_factory=Effort)
@@ -58,7 +60,7 @@ class Command:
     @property
     def stores(self) -> list[Path]:
         """The HDF5 file of each plane."""
-        return self._numbered(self.output.out or Path(self.checkpoints[0].partition("@")[0]).parent / "surface.h5")
+        return self._numbered(self.output.store)
 
     @property
     def vtks(self) -> list[Path]:
@@ -91,7 +93,7 @@ class Command:
             *self.vtk_models,
             *(file for file in (output.plot, output.html, output.json, self.grid.directions) if file),
         ]
-        read = {os.path.realpath(checkpoint) for checkpoint in self.checkpoints}
+        read = {os.path.realpath(checkpoint_file(checkpoint)) for checkpoint in self.checkpoints}
         written = {os.path.realpath(file) for file in files}
         if len(written) < len(files) or read & written:
             raise FedscapeError("CKPT, --out, --plot, --html, --vtk, --json and --directions must be different files")
@@ -115,10 +117,15 @@ class Command:
         )
 
 
+def kinds() -> dict[str, tuple[Any, tuple[Any, ...]]]:
+    """What the options are made of, by program, with tyro's configuration."""
+    return {PROGRAM: (Command, CONFIG)}
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Parse, measure, print, write and draw."""
-    shape = (tyro.conf.OmitArgPrefixes, tyro.conf.FlagCreatePairsOff)
-    command = parse(lambda: tyro.cli(Command, prog=PROGRAM, args=arguments, config=shape), PROGRAM)
+    given = sys.argv[1:] if arguments is None else arguments
+    command = read(Command, PROGRAM, given, CONFIG)
     command.check()
     with joined(command.source.device) as device:
         here = replace(command, source=replace(command.source, device=str(device)))
@@ -181,9 +188,9 @@ def _write(command: Command, surfaces: list[Surface]) -> None:
         print(f"to draw them: the same command with --plot {command.stores[0].with_suffix('.png')}")
 
 
-def command_line() -> int:
+def command_line(arguments: Sequence[str] | None = None) -> int:
     """The console script."""
-    return run(main)
+    return run(lambda: main(arguments))
 
 
 if __name__ == "__main__":

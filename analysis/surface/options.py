@@ -122,7 +122,9 @@ class Effort:
 class Output:
     """What the command writes and draws."""
 
-    out: Annotated[Path | None, option("FILE", "surface.h5 beside the checkpoint")] = None
+    out: Annotated[
+        Path | None, option("FILE", "beside --plot, --html, --json or --vtk, called like it; else surface.h5 here")
+    ] = None
     """HDF5 file of the values; of several planes FILE-1, FILE-2, ..."""
     plot: Annotated[Path | None, option("FILE", "none")] = None
     """picture to draw: .png, .pdf, .svg"""
@@ -149,6 +151,19 @@ class Output:
     """measure anew and replace the surface in --out, whatever it is of"""
     quiet: bool = False
     """no progress bar"""
+
+    @property
+    def store(self) -> Path:
+        """The HDF5 file: as asked for, or beside the first other file that is; never in the run that is measured.
+
+        Example:
+            >>> from pathlib import Path
+            >>> from analysis.surface.options import Output
+            >>> Output(plot=Path("a/line.png")).store.as_posix(), Output().store.as_posix()
+            ('a/line.h5', 'surface.h5')
+        """
+        beside = [file for file in (self.plot, self.html, self.json, self.vtk) if file is not None]
+        return self.out or (beside[0].with_suffix(".h5") if beside else Path("surface.h5"))
 
     def check(self, count: int, *, line: bool, lambda_max: bool) -> None:
         """Refuse pictures, pages and labels that ``count`` surfaces cannot have.

@@ -47,8 +47,8 @@ def open_checkpoint(
     are those of the data set.  Half-precision weights become float32, which represents them exactly.
 
     Args:
-        path: a file; ``FILE@ID``: the local model of client ID in it (training with ``--save-clients``), unless a file
-            has that very name.  A loaded checkpoint is returned as it is.
+        path: a file, or a run directory for its ``ckpt.pt``; ``FILE@ID``: the local model of client ID in it (training
+            with ``--save-clients``), unless a file has that very name.  A loaded checkpoint is returned as it is.
         model: the network of the weights, a registered name or ``package.module:callable``.
         data: the data set to measure it on: a registered name, a ``.npz`` file or ``package.module:callable``.
         data_dir: the folder that holds the data set's own folder.
@@ -79,8 +79,8 @@ def opened(
     """:func:`open_checkpoint`, and the data set if it was loaded to get the model's shapes."""
     if isinstance(path, Checkpoint):
         return path, None
-    file, client = file_and_client(path)
-    checkpoint, dataset = _opened(file, model, data_named(data, loader), data_dir, normalise, key)
+    client = file_and_client(path)[1]
+    checkpoint, dataset = _opened(checkpoint_file(path), model, data_named(data, loader), data_dir, normalise, key)
     return checkpoint if client is None else checkpoint.of_client(client, model), dataset
 
 
@@ -96,6 +96,20 @@ def file_and_client(subject: str | Path) -> tuple[Path, int | None]:
     if file and at and client.isascii() and client.isdigit() and not Path(subject).exists():
         return Path(file), int(client)
     return Path(subject), None
+
+
+def checkpoint_file(subject: str | Path) -> Path:
+    """The file that a checkpoint's name stands for: a run directory is its ``ckpt.pt``, ``@ID`` is left out.
+
+    Raises:
+        FedscapeError: a directory without one.
+    """
+    file = file_and_client(subject)[0]
+    if not file.is_dir():
+        return file
+    if not (file / "ckpt.pt").exists():
+        raise FedscapeError(f"{file} is a directory without ckpt.pt: give a checkpoint file, or a run directory")
+    return file / "ckpt.pt"
 
 
 def _opened(

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import tyro
 
@@ -15,7 +15,8 @@ from landscape.data.fetch import fetch
 from landscape.data.sources import PROGRAM, SOURCES
 from landscape.datasets import DATASETS
 from landscape.errors import FedscapeError
-from landscape.terminal.command import parse, run
+from landscape.terminal.command import chosen, read, run
+from landscape.terminal.guides import GUIDES
 
 Name = Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="NAME")]
 Folder = Annotated[Path, tyro.conf.arg(metavar="DIR")]
@@ -65,24 +66,26 @@ class Verify:
             raise FedscapeError(f"not as published: {', '.join(differing)}")
 
 
+CONFIG = (tyro.conf.OmitArgPrefixes,)
+COMMANDS = {"list": List, "fetch": Fetch, "verify": Verify}
+
+
+def kinds() -> dict[str, tuple[Any, tuple[Any, ...]]]:
+    """What the options are made of, by program, with tyro's configuration."""
+    return {f"{PROGRAM} {name}": (kind, CONFIG) for name, kind in COMMANDS.items()}
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     """Parse and run one of the commands."""
-    command: List | Fetch | Verify = parse(
-        lambda: tyro.extras.subcommand_cli_from_dict(
-            {"list": List, "fetch": Fetch, "verify": Verify},
-            prog=PROGRAM,
-            description="The data sets: what there is, downloading, checking.",
-            args=sys.argv[1:] if arguments is None else arguments,
-            config=(tyro.conf.OmitArgPrefixes,),
-        ),
-        PROGRAM,
-    )
+    given = sys.argv[1:] if arguments is None else arguments
+    name = chosen(PROGRAM, {name: GUIDES[f"{PROGRAM} {name}"].does for name in COMMANDS}, given)
+    command: List | Fetch | Verify = read(COMMANDS[name], f"{PROGRAM} {name}", given[1:], CONFIG)
     command.run()
 
 
-def command_line() -> int:
+def command_line(arguments: Sequence[str] | None = None) -> int:
     """The console script."""
-    return run(main)
+    return run(lambda: main(arguments))
 
 
 if __name__ == "__main__":

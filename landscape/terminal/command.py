@@ -7,13 +7,16 @@ import io
 import os
 import re
 import sys
-from collections.abc import Callable
-from typing import Any, TypeVar
+import textwrap
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NoReturn, TypeVar
 
-import torch
-
-from landscape.compute.distributed import RanksLostError, report_failure
 from landscape.errors import FedscapeError
+from landscape.registry import unknown_name
+from landscape.terminal.guides import GUIDES, Guide, screen_width
+from landscape.terminal.program import spoken
+
+# PyTorch and tyro are loaded where they are used: what a command is for can be told without them.
 
 T = TypeVar("T")
 
@@ -67,6 +70,98 @@ def parse(parser: Callable[[], T], program: str) -> T:
         raise FedscapeError(own if own != sentence else f"{sentence} (see {program} --help)") from None
 
 
+def read(
+    kind: Callable[..., T],
+    program: str,
+    arguments: Sequence[str],
+    config: Sequence[Any] = (),
+    *,
+    guide: Guide | None = None,
+) -> T:
+    """Parse a command's options into a dataclass, or what a function makes of them.
+
+    ``--help`` is short (:func:`landscape.terminal.options.short_help`), ``--help-all`` tyro's; without arguments, where
+    some are needed, the guide is on stderr.
+
+    Args:
+        kind: the dataclass, or the function.
+        program: the command's name, as ``python -m`` has it.
+        arguments: what follows it.
+        config: of tyro.
+        guide: the command's, if not that of :data:`landscape.terminal.guides.GUIDES`.
+
+    Raises:
+        FedscapeError: an option is unknown or has a wrong value.
+        SystemExit: after help, with 0; with 2 where no arguments are given and some are needed.
+    """
+    guide = guide or GUIDES[program]
+    if not arguments and guide.needs_arguments:
+        alone(guide)
+    if arguments and arguments[0].replace("_", "-").startswith("--tyro-"):  # completion of `python`, not of ours
+        raise FedscapeError(f"there is no option {arguments[0]}: `fedscape completion bash` completes fedscape")
+    import tyro
+
+    from landscape.terminal.options import misspelt, options, short_help
+
+    def parsed(words: Sequence[str]) -> T:
+        return tyro.cli(kind, prog=spoken(program), args=words, config=tuple(config))
+
+    if "--help-all" in arguments:
+        parsed(["--help"])
+    if {"-h", "--help"} & set(arguments):
+        print(short_help(guide, options(kind, config), guide.common))
+        raise SystemExit(0)
+    try:
+        return parse(lambda: parsed(arguments), program)
+    except FedscapeError:
+        if (sentence := misspelt(arguments, options(kind, config))) is None:
+            raise
+    raise FedscapeError(f"{sentence} (see {program} --help)")
+
+
+def chosen(program: str, commands: Mapping[str, str], arguments: Sequence[str], kind: str = "command") -> str:
+    """The one of several commands that the first argument names.
+
+    Args:
+        program: what they are commands of, as ``python -m`` has it.
+        commands: what each does, by name.
+        arguments: what follows the program.
+        kind: what they are.
+
+    Raises:
+        FedscapeError: there is no such command.
+        SystemExit: after help, with 0; with 2 without arguments.
+    """
+    if not arguments:
+        alone(GUIDES[program])
+    name = arguments[0]
+    if name in ("-h", "--help", "--help-all"):
+        column = max(map(len, commands)) + 4
+        lines = [
+            f"  {each}".ljust(column)
+            + (does if name == "--help-all" else textwrap.shorten(does, screen_width() - column, placeholder=" …"))
+            for each, does in commands.items()
+        ]
+        rest = f"{program} {kind.upper()} --help has more"
+        print(spoken("\n".join([GUIDES[program].text(), "", f"{kind}s:", *lines, "", rest])))
+        raise SystemExit(0)
+    if name.startswith("-"):
+        raise FedscapeError(f"give {program} the {kind} before its options, not {name} (see {program} --help)")
+    if name not in commands:
+        raise unknown_name(kind, name, list(commands))
+    return name
+
+
+def alone(guide: Guide) -> NoReturn:
+    """Say on stderr what a command does that was given no arguments.
+
+    Raises:
+        SystemExit: with 2, as nothing was done.
+    """
+    print(guide.alone(), file=sys.stderr)
+    raise SystemExit(EXIT_BAD_INPUT)
+
+
 def run(main: Callable[[], Any]) -> int:
     """Run a command and return its exit code: 2, and one sentence on stderr, for an error of input or environment.
 
@@ -76,10 +171,13 @@ def run(main: Callable[[], Any]) -> int:
     try:
         return main() or 0
     except FedscapeError as error:
-        report_failure(str(error), consequence=isinstance(error, RanksLostError))
+        _report(str(error), error)
         return EXIT_BAD_INPUT
-    except torch.OutOfMemoryError as error:
-        report_failure(f"out of device memory, give a smaller --batch-size or --device cpu ({error})")
+    except RuntimeError as error:
+        torch = sys.modules.get("torch")
+        if torch is None or not isinstance(error, torch.OutOfMemoryError):
+            raise
+        _report(f"out of device memory, give a smaller --batch-size or --device cpu ({error})", error)
         return EXIT_BAD_INPUT
     except BrokenPipeError:
         # Whoever read our output has ended, such as ``| head``; what is left in the buffer must not be written later.
@@ -88,3 +186,13 @@ def run(main: Callable[[], Any]) -> int:
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         return EXIT_INTERRUPTED
+
+
+def _report(message: str, error: Exception) -> None:
+    """Print an error, once for all ranks; where no rank can have begun, as nothing is loaded, at once."""
+    distributed = sys.modules.get("landscape.compute.distributed")
+    if distributed is None:
+        print(f"error: {spoken(message)}", file=sys.stderr)
+    else:
+        consequence = isinstance(error, distributed.RanksLostError)
+        distributed.report_failure(spoken(message), consequence=consequence)

@@ -9,6 +9,9 @@ from contextlib import suppress
 from typing import Any, TextIO
 
 _EVERY = {"bar": 0.1, "lines": 5.0}
+_BAR = 20
+_BESIDE = _BAR + 3
+"""Columns of the spinner and the bar, with a blank after each."""
 
 
 class Progress:
@@ -78,25 +81,37 @@ class Progress:
         if self.enabled and time.monotonic() - self._shown >= _EVERY["bar" if self._bar is not None else "lines"]:
             self._show()
 
-    def line(self) -> str:
-        """The state in one line of text."""
-        elapsed, now_done = time.monotonic() - self._start, self._done - self._before
+    def line(self, width: int | None = None) -> str:
+        """The state in one line of text.
+
+        Args:
+            width: the columns there are; where they are too few, values are left out, the last first, then units.
+        """
         of = "" if self.total is None else f"/{self.total:,}"
-        parts = [f"{self.description} {self._done:,}{of} {self.unit}"]
-        parts += [f"{name} {_text(value)}" for name, value in self._fields.items() if value is not None]
-        if now_done > 0 and elapsed > 0:
-            rate = now_done / elapsed
-            parts.append(f"{rate:,.0f} {self.unit}/s" if rate >= 100 else f"{rate:.2g} {self.unit}/s")
-            if self.total is not None and self._done < self.total:
-                parts.append(f"{_clock((self.total - self._done) / rate)} left")
-            else:
-                parts.append(f"{_clock(elapsed)} so far" if self.total is None else f"in {_clock(elapsed)}")
-        return ", ".join(parts)
+        count = f"{self.description} {self._done:,}{of}"
+        values = [f"{name} {_text(value)}" for name, value in self._fields.items() if value is not None]
+        pace = self._pace()
+        lines = [", ".join([f"{count} {self.unit}", *values[:kept], *pace]) for kept in range(len(values), -1, -1)]
+        lines.append(", ".join([count, *(part.replace(f" {self.unit}/s", "/s") for part in pace)]))
+        return next((line for line in lines if width is None or len(line) <= width), lines[-1])
+
+    def _pace(self) -> list[str]:
+        """How fast, and how long it takes yet."""
+        elapsed, now_done = time.monotonic() - self._start, self._done - self._before
+        if now_done <= 0 or elapsed <= 0:
+            return []
+        rate = now_done / elapsed
+        told = f"{rate:,.0f} {self.unit}/s" if rate >= 100 else f"{rate:.2g} {self.unit}/s"
+        if self.total is None:
+            return [told, f"{_clock(elapsed)} so far"]
+        done = self._done >= self.total
+        return [told, f"in {_clock(elapsed)}" if done else f"{_clock((self.total - self._done) / rate)} left"]
 
     def _show(self) -> None:
         self._shown, self._current = time.monotonic(), True
         if self._bar is not None:
-            self._bar.update(self._task, completed=self._done, total=self.total, line=self.line())
+            line = self.line(self._bar.console.width - _BESIDE)
+            self._bar.update(self._task, completed=self._done, total=self.total, line=line)
         else:
             with suppress(OSError):  # an error of the output must not end the work
                 print(self.line(), file=self._stream, flush=True)
@@ -106,9 +121,10 @@ class Progress:
         from rich.progress import BarColumn, SpinnerColumn, TextColumn
         from rich.progress import Progress as Bar
 
-        columns = (SpinnerColumn(), BarColumn(bar_width=20), TextColumn("{task.fields[line]}", markup=False))
+        columns = (SpinnerColumn(), BarColumn(bar_width=_BAR), TextColumn("{task.fields[line]}", markup=False))
         self._bar = Bar(*columns, console=Console(file=self._stream))
-        self._task = self._bar.add_task("", total=self.total, completed=self._done, line=self.line())
+        line = self.line(self._bar.console.width - _BESIDE)
+        self._task = self._bar.add_task("", total=self.total, completed=self._done, line=line)
         self._bar.start()
 
 

@@ -31,8 +31,7 @@ class Table:
     rows: tuple[tuple[str | float | None, ...], ...]
 
     def __str__(self) -> str:
-        cells = [self.columns, *[tuple(_text(value) for value in row) for row in self.rows]]
-        widths = [max(len(row[i]) for row in cells) for i in range(len(self.columns))]
+        cells, widths = self._cells()
         lines = [
             "  ".join(
                 cell.ljust(w) if i == 0 else cell.rjust(w) for i, (cell, w) in enumerate(zip(row, widths, strict=True))
@@ -40,6 +39,39 @@ class Table:
             for row in cells
         ]
         return "\n".join([lines[0], "  ".join("-" * w for w in widths), *lines[1:]])
+
+    def _cells(self) -> tuple[list[tuple[str, ...]], list[int]]:
+        """The texts of names and rows, and how wide each column is."""
+        cells = [self.columns, *[tuple(_text(value) for value in row) for row in self.rows]]
+        return cells, [max(len(row[i]) for row in cells) for i in range(len(self.columns))]
+
+    def folded(self, width: int) -> str:
+        """The text in lines of ``width``: columns that do not fit follow in a block below, after the first one.
+
+        Nothing is left out; a block of two columns may be wider.
+
+        Example:
+            >>> from landscape.terminal.table import Table
+            >>> print(Table(("client", "loss", "drift"), (("a", 0.5, 2.0),)).folded(14))
+            client  loss
+            ------  ----
+            a        0.5
+            <BLANKLINE>
+            client  drift
+            ------  -----
+            a           2
+        """
+        widths = self._cells()[1]
+        blocks: list[list[int]] = [[]]
+        for i in range(1, len(widths)):
+            if blocks[-1] and widths[0] + sum(2 + widths[j] for j in (*blocks[-1], i)) > width:
+                blocks.append([])
+            blocks[-1].append(i)
+        parts = (
+            Table(tuple(self.columns[i] for i in kept), tuple(tuple(row[i] for i in kept) for row in self.rows))
+            for kept in ([0, *block] for block in blocks)
+        )
+        return "\n\n".join(map(str, parts))
 
     def csv(self) -> str:
         """Comma-separated values with a header line; ``None`` is empty.

@@ -11,7 +11,7 @@ from trainers.__main__ import main
 
 def test_help_lists_the_algorithms_with_their_papers(capsys):
     with pytest.raises(SystemExit) as end:
-        main(["--help"])
+        main(["--help-all"])
     assert end.value.code == 0
     text = " ".join(capsys.readouterr().out.replace("│", " ").split())
     for name, kind in ALGORITHMS.items():
@@ -22,7 +22,7 @@ def test_help_lists_the_algorithms_with_their_papers(capsys):
 @pytest.mark.parametrize("name", list(ALGORITHMS))
 def test_help_of_an_algorithm_shows_its_hyper_parameters_with_symbols_and_defaults(name, capsys):
     with pytest.raises(SystemExit):
-        main([name, "--help"])
+        main([name, "--help-all"])
     text = " ".join(capsys.readouterr().out.replace("│", " ").split())
     algorithm = ALGORITHMS.get(name)()
     kinds = {float: "FLOAT", int: "INT", str: "{"}
@@ -72,7 +72,7 @@ def test_list_and_report_are_commands_too(tmp_path, capsys):
 @pytest.mark.parametrize(
     ("line", "sentence"),
     [
-        ("", "give an algorithm, one of fedavg, fedprox"),
+        ("--lr 0.1", "give python -m trainers the algorithm before its options, not --lr"),
         ("reprot", "unknown algorithm 'reprot': did you mean 'report'?"),
         ("list all", "Unrecognized options: all"),
         ("fedspeed --variant offical", "invalid choice 'offical'"),
@@ -99,7 +99,7 @@ def test_list_and_report_are_commands_too(tmp_path, capsys):
         ("fedavg --augment cutmix", "invalid choice 'cutmix'"),
         ("fedavg --dtype float16", "invalid choice 'float16'"),
         ("fedavg --device gpu", "unknown device 'gpu': give auto, cpu, cuda or cuda:N"),
-        ("fedavg --learning-rate 1", "Unrecognized options: --learning-rate"),
+        ("fedavg --learning-rate 1", "there is no option --learning-rate: did you mean --lr?"),
         ("fedavg --out {tmp}/file/run", "cannot create the directory"),
     ],
 )

@@ -92,7 +92,7 @@ def here(tmp_path, monkeypatch):
 
 def test_help_shows_its_fields_and_all_else(here, capsys):
     with pytest.raises(SystemExit) as end:
-        main(["my_work.mine:SignSGD", "--help"])
+        main(["my_work.mine:SignSGD", "--help-all"])
     assert end.value.code == 0
     text = " ".join(capsys.readouterr().out.replace("│", " ").split())
     assert "Steps along the signs of gradients." in text

@@ -5,18 +5,16 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING
 
 import torch
-import tyro
-from rich.console import Console
-from rich.table import Table
 from torch import nn
 
 from landscape.autograd.flat import FlatModule
 from landscape.compute.randomness import torch_generator
 from landscape.data.samples import Samples
 from landscape.partitions.partition import make_partition
-from landscape.terminal.command import parse
+from landscape.terminal.command import read
 from trainers.algorithm import Algorithm
 from trainers.algorithms import ALGORITHMS
 from trainers.federation.execution import SequentialExecutor
@@ -24,6 +22,9 @@ from trainers.federation.federation import Federation
 from trainers.federation.local import LocalWork
 from trainers.parts.parts import Parts
 from trainers.settings import Settings
+
+if TYPE_CHECKING:
+    from rich.table import Table  # takes its time
 
 PROGRAM = "python -m trainers list"
 
@@ -103,6 +104,8 @@ def _tiny(algorithm: Algorithm) -> Federation:
 
 def table(entries: Sequence[Entry]) -> Table:
     """The entries as a table for the terminal."""
+    from rich.table import Table
+
     every = [field.name.replace("_", "-") for field in fields(Parts)]
     rich = Table(box=None, pad_edge=False, caption_justify="left", caption=_CAPTION)
     for column in ("algorithm", "client state", "server state", "traffic", "parts", "at rest", "paper"):
@@ -129,7 +132,9 @@ class Command:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Print the table."""
     given = sys.argv[1:] if arguments is None else arguments
-    parse(lambda: tyro.cli(Command, prog=PROGRAM, args=given), PROGRAM)
+    read(Command, PROGRAM, given)
+    from rich.console import Console
+
     # The terminal's width; a fixed one if the output is not a terminal, where the default would be 80 columns.
     console = Console(width=None if sys.stdout.isatty() else 160)
     console.print(table([entry(name, kind()) for name, kind in ALGORITHMS.items()]))

@@ -16,11 +16,12 @@ from landscape.partitions.partition import Partition, is_labels, partition_datas
 from landscape.partitions.statistics import PartitionStatistics, partition_statistics
 from landscape.storage.files import write_json
 from landscape.storage.style import PictureStyle
-from landscape.terminal.command import parse
+from landscape.terminal.command import read
 from landscape.terminal.table import Table
 from trainers.settings import optional
 
 PROGRAM = "python -m trainers partition"
+CONFIG = (tyro.conf.OmitArgPrefixes,)
 
 
 @dataclass(frozen=True)
@@ -69,7 +70,7 @@ def statistics_table(measured: Sequence[tuple[str, PartitionStatistics]]) -> Tab
 def main(arguments: Sequence[str] | None = None) -> int:
     """Divide the data, print the statistics, and write them and a picture if asked for."""
     given = sys.argv[1:] if arguments is None else arguments
-    command = parse(lambda: tyro.cli(Command, prog=PROGRAM, args=given, config=(tyro.conf.OmitArgPrefixes,)), PROGRAM)
+    command = read(Command, PROGRAM, given, CONFIG)
     dataset = load_dataset(command.data, command.data_dir or None)
     targets = dataset.train.targets.numpy()
     partitions = {

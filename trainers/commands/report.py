@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,7 +13,7 @@ import tyro
 
 from landscape.errors import FedscapeError
 from landscape.storage.files import write_json, write_text
-from landscape.terminal.command import parse
+from landscape.terminal.command import read
 from trainers.runs.comparison import presented, report, warnings
 from trainers.runs.records import read_runs
 from trainers.settings import optional
@@ -38,6 +39,8 @@ class Command:
     """test accuracies, as shares: the first round that reaches each, and the traffic until then"""
     group: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
     """one row for the runs that differ by their seed only: mean ± deviation over those that did not diverge"""
+    wide: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
+    """on a terminal, too, one table; else columns that do not fit follow in a second one below"""
     csv: Annotated[Path | None, optional("FILE", "none")] = None
     """write all columns there, with all digits"""
     json: Annotated[Path | None, optional("FILE", "none")] = None
@@ -49,13 +52,13 @@ class Command:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Read the runs, print the table, and write it to files if asked for."""
     given = sys.argv[1:] if arguments is None else arguments
-    command = parse(lambda: tyro.cli(Command, prog=PROGRAM, args=given), PROGRAM)
+    command = read(Command, PROGRAM, given)
     if not command.runs:
         raise FedscapeError(f"give at least one run directory (see {PROGRAM} --help)")
     runs = read_runs(command.runs)
     table = report(runs, command.targets, group=command.group)
     shown = presented(table)
-    print(shown)
+    print(shown if command.wide or not sys.stdout.isatty() else shown.folded(shutil.get_terminal_size().columns))
     for sentence in warnings(runs):
         print(f"warning: {sentence}", file=sys.stderr)
     if command.csv is not None:

@@ -6,8 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.linalg import eigh_tridiagonal
-from scipy.special import stdtrit
+import scipy
 
 from analysis.hessian.spectrum.moments import Estimate
 
@@ -49,7 +48,7 @@ class Quadrature:
     @property
     def quantile(self) -> float:
         """Standard errors to either end of a 95 % interval over the probes."""
-        return NORMAL if self.dimension is not None else float(stdtrit(len(self.nodes) - 1, 0.975))
+        return NORMAL if self.dimension is not None else float(scipy.special.stdtrit(len(self.nodes) - 1, 0.975))
 
     def mean(self, function: Callable[[np.ndarray], np.ndarray]) -> Estimate:
         """The mean of f over the eigenvalues, with its standard error over the probes."""
@@ -102,7 +101,7 @@ class Quadrature:
         counts = np.unique(np.linspace(int(np.ceil(_COARSEST * steps)), steps - 1, _COARSER).astype(int))
         recurrences = [_recurrence(nodes, weights) for nodes, weights in zip(self.nodes, self.weights, strict=True)]
         for count in counts[(counts >= 1) & (counts < steps)]:
-            found = [eigh_tridiagonal(a[:count], b[: count - 1]) for a, b in recurrences]
+            found = [scipy.linalg.eigh_tridiagonal(a[:count], b[: count - 1]) for a, b in recurrences]
             nodes = np.stack([values for values, _ in found])
             weights = np.stack([vectors[0] ** 2 for _, vectors in found]) * self.weights.sum(axis=1, keepdims=True)
             yield Quadrature(nodes, weights, self.atoms, self.dimension)

@@ -10,8 +10,8 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import scipy
 import torch
-from scipy.special import erf
 
 UNSEEN = 1e-2
 """Bound on the probability that an eigenvalue between those found, or beyond them, has not shown."""
@@ -86,7 +86,7 @@ class StartRecord:
         The square of one coordinate of a random unit vector of that dimension, times the dimension, is χ² with one
         degree of freedom (to O(1/dimension)); that it is below x has the probability erf √(x/2).
         """
-        return erf(np.sqrt(dimension * self.hidden(points) / 2))
+        return scipy.special.erf(np.sqrt(dimension * self.hidden(points) / 2))
 
     def state(self) -> dict[str, Any]:
         """Everything the record continues from, of tensors and plain values."""

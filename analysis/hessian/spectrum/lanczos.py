@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 import scipy
 import torch
-from scipy.linalg import eigh, eigh_tridiagonal
 from torch import Tensor
 
 from analysis.hessian.spectrum.evidence import StartRecord
@@ -186,9 +185,9 @@ class Lanczos:
         """Eigenvalues of T."""
         matrix = self._projection[: self.steps, : self.steps]
         if self._tridiagonal and _DIVIDES:
-            values, vectors = eigh_tridiagonal(np.diagonal(matrix), np.diagonal(matrix, -1))
+            values, vectors = scipy.linalg.eigh_tridiagonal(np.diagonal(matrix), np.diagonal(matrix, -1))
         else:
-            values, vectors = eigh(matrix, driver="evd")  # reads the lower triangle
+            values, vectors = scipy.linalg.eigh(matrix, driver="evd")  # reads the lower triangle
         coupled = self._couplings @ vectors
         squares = coupled**2 if len(coupled) == 1 else coupled * (self._angles() @ coupled)
         return Ritz(values, np.sqrt(squares.sum(axis=0).clip(min=0)), vectors[0] ** 2, vectors)

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from typing import Literal, Protocol
 
 import numpy as np
+import scipy
 import torch
-from scipy.sparse.linalg import LinearOperator, aslinearoperator
 from torch import Tensor
 
 from landscape import Landscape
@@ -223,7 +223,7 @@ def in_float64(operator: Operator) -> Operator | None:
     return operator.in_float64() if isinstance(operator, Multiplying) else None
 
 
-def to_scipy(operator: Operator) -> LinearOperator:
+def to_scipy(operator: Operator) -> scipy.sparse.linalg.LinearOperator:
     """The same matrix for SciPy, on NumPy vectors in the operator's type."""
 
     def multiply(vectors: np.ndarray) -> np.ndarray:
@@ -231,14 +231,16 @@ def to_scipy(operator: Operator) -> LinearOperator:
         return operator.matmat(columns.to(operator.device, operator.dtype)).cpu().numpy().reshape(vectors.shape)
 
     dtype = np.dtype(str(operator.dtype).removeprefix("torch."))
-    return LinearOperator(operator.shape, matvec=multiply, matmat=multiply, rmatvec=multiply, dtype=dtype)
+    return scipy.sparse.linalg.LinearOperator(
+        operator.shape, matvec=multiply, matmat=multiply, rmatvec=multiply, dtype=dtype
+    )
 
 
 class FromScipy(Multiplying):
     """A symmetric SciPy operator or matrix, on CPU tensors in float64."""
 
-    def __init__(self, operator: LinearOperator | np.ndarray) -> None:
-        self._operator = aslinearoperator(operator)
+    def __init__(self, operator: scipy.sparse.linalg.LinearOperator | np.ndarray) -> None:
+        self._operator = scipy.sparse.linalg.aslinearoperator(operator)
         self.products = 0
         self.shape: tuple[int, int] = self._operator.shape
         self.dtype, self.device = torch.float64, torch.device("cpu")

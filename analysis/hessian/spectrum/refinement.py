@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
+import scipy
 import torch
-from scipy.linalg import eigh
 from torch import Tensor
 
 from analysis.hessian.spectrum.eigen import Eigenpairs, Refinement
@@ -99,7 +99,7 @@ def _rayleigh_ritz(vectors: Tensor, differences: Tensor, values: np.ndarray) -> 
         coupled += rows @ differences[:, piece].double().T
     overlaps = gram.cpu().numpy()
     projected = coupled.cpu().numpy() + overlaps * values
-    theta, turn = eigh((projected + projected.T) / 2, overlaps)
+    theta, turn = scipy.linalg.eigh((projected + projected.T) / 2, overlaps)
     # A y − θ y = Σ_j s_j ((A v_j − λ_j v_j) + (λ_j − θ) v_j)
     there = torch.from_numpy(turn.T.copy()).to(gram)
     shift = torch.from_numpy(turn.T * (values[None] - theta[:, None])).to(gram)

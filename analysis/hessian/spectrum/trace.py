@@ -6,8 +6,8 @@ from collections import deque
 from dataclasses import dataclass
 
 import numpy as np
+import scipy
 import torch
-from scipy.special import stdtrit
 from torch import Tensor
 
 from analysis.hessian.spectrum.iteration import default_basis
@@ -256,7 +256,7 @@ def _pays(sample: _Sample, variances: deque[float], left: int, tolerance: float,
 
 def confidence_interval(value: float, stderr: float, probes: float, level: float) -> tuple[float, float]:
     """value ± t·stderr, t the quantile of Student's distribution with probes − 1 degrees of freedom."""
-    half = float(stdtrit(probes - 1, 0.5 + level / 2)) * stderr if stderr else 0.0
+    half = float(scipy.special.stdtrit(probes - 1, 0.5 + level / 2)) * stderr if stderr else 0.0
     return value - half, value + half
 
 

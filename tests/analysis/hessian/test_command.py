@@ -117,7 +117,7 @@ def test_block_man_and_weight_decay_say_of_which_matrix_everything_is(checkpoint
 
 def test_help_shows_every_group_and_default(capsys):
     with pytest.raises(SystemExit):
-        main(["--help"])
+        main(["--help-all"])
     text = capsys.readouterr().out
     for group in ("spectrum", "extras", "source", "effort", "trust", "output"):
         assert f"{group} options" in text

@@ -211,11 +211,13 @@ def test_command_measures_draws_and_tells(checkpoint, tmp_path, capsys):
     assert json.loads(values.read_text())["loss"] == surface.loss.tolist()
 
 
-def test_command_writes_beside_the_checkpoint_and_says_how_to_draw(checkpoint, capsys):
-    out = checkpoint.parent / "surface.h5"
+def test_command_writes_here_not_into_the_run_and_says_how_to_draw(checkpoint, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    out, before = tmp_path / "surface.h5", sorted(checkpoint.parent.iterdir())
     assert command(checkpoint, "--points", 2, "--clients", 0, 2, "--split", "train", "--quiet") == 0
     printed = capsys.readouterr()
     assert Surface.load(out).provenance.clients == "0, 2"
+    assert sorted(checkpoint.parent.iterdir()) == before
     assert "--plot" in printed.out
     assert "loss at the centre" not in printed.out
     assert printed.err == ""
@@ -241,7 +243,7 @@ def test_command_writes_beside_the_checkpoint_and_says_how_to_draw(checkpoint, c
         (["CKPT", "--out", "CKPT", "--fresh"], "must be different files"),
         (["CKPT", "--out", "/dev/null/x/s.h5"], "cannot create the directory"),
         (["CKPT", "--out", "x" * 300], "cannot write"),
-        ([], "--help"),
+        (["--exact"], "--help"),
     ],
 )
 def test_command_tells_bad_input_in_a_sentence(arguments, sentence, checkpoint, tmp_path, monkeypatch, capsys):
@@ -267,7 +269,7 @@ def test_command_runs_as_a_module_and_has_no_traceback(tmp_path):
 
 def test_help_tells_every_default(capsys):
     with pytest.raises(SystemExit) as end:
-        main(["--help"])
+        main(["--help-all"])
     assert end.value.code == 0
     text = capsys.readouterr().out
     options = sum(len(fields(group)) for group in (Grid, Quantities, Effort, Output, SurfaceSource, PictureStyle))

@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import re
 from html.parser import HTMLParser
 
 import pytest
@@ -71,3 +72,20 @@ def test_each_format_has_a_file_of_its_own(tmp_path):
     with pytest.raises(FedscapeError, match="'xlsx': give txt, csv"):
         table.save(tmp_path / "no", ("txt", "xlsx"))
     assert not (tmp_path / "no.txt").exists()
+
+
+@pytest.mark.parametrize("width", [40, 80, 100, 200])
+def test_a_folded_table_fits_and_leaves_nothing_out(width):
+    columns = ("run", *(f"column {i}" for i in range(15)))
+    table = Table(columns, (("fedavg", *map(float, range(15))), ("fedasam", *(i / 7 for i in range(15)))))
+    text = table.folded(width)
+    assert all(len(line) <= width for line in text.splitlines())
+    blocks = text.split("\n\n")
+    assert [name for block in blocks for name in block.splitlines()[0].split("  ") if "column" in name] != []
+    found = [re.split(r"\s{2,}", block.splitlines()[0])[1:] for block in blocks]
+    assert [name for names in found for name in names] == list(columns[1:])
+    rows = [re.split(r"\s{2,}", block.splitlines()[3])[1:] for block in blocks]
+    assert [float(cell) for row in rows for cell in row] == pytest.approx([i / 7 for i in range(15)], abs=1e-3)
+    assert all(block.splitlines()[2].startswith("fedavg ") for block in blocks)
+    if width == 200:
+        assert text == str(table)

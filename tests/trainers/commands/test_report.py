@@ -46,7 +46,7 @@ def test_latex_escapes_what_latex_reads_as_its_own():
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        ([], "give at least one run directory (see python -m trainers report --help)"),
+        (["--group"], "give at least one run directory (see python -m trainers report --help)"),
         (["{run}", "--targets", "80"], "the target 80.0 is no accuracy: give a share above 0 and up to 1"),
         (["{run}", "--csv", "{run}"], "cannot write"),
     ],
