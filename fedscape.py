@@ -16,11 +16,14 @@ HOME = Path(__file__).resolve().parent
 
 
 def _ours_first() -> None:
-    """Look for modules in the current folder after all others, so that algorithms and models there are found, too."""
+    """Look for modules in the current folder after all others, so that algorithms and models there are found, too.
+
+    Our own folder is before it: an editable installation has it in a finder alone, which is asked after the path.
+    """
     here = os.path.realpath(os.getcwd())
     if here != str(HOME):
         sys.path[:] = [entry for entry in sys.path if os.path.realpath(entry or ".") != here]
-        sys.path.append(here)
+        sys.path += [folder for folder in (str(HOME), here) if folder not in sys.path]
 
 
 _OTHER_NAMES = {"report": "runs", "list": "algorithms"}

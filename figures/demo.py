@@ -6,6 +6,7 @@ import time
 from pathlib import Path
 
 from figures.comparison import compare
+from landscape.terminal.program import spoken
 from trainers import FedASAM, FedAvg, Settings, train
 
 SETTINGS = Settings(
@@ -46,4 +47,4 @@ def demo(out: str | Path = "demo", *, progress: bool = True) -> None:
         f"python -m trainers scaffold --rounds {s.rounds} --out {out / 'scaffold'}",
         "python -m trainers --help",
     ):
-        print(f"  {command}")
+        print(f"  {spoken(command)}")

@@ -86,6 +86,16 @@ def test_each_folder_says_what_it_is_for(package):
         assert ast.get_docstring(parsed(folder / "__init__.py")), folder
 
 
+def test_the_command_imports_what_commands_share_and_nothing_imports_it():
+    roof = set(imports(parsed(REPOSITORY / "fedscape.py"), set(MODULES)))
+    ours = {name for name in roof if name.split(".")[0] in PACKAGES}
+    assert ours
+    light = ("landscape.terminal.", "landscape.errors", "landscape.registry", "landscape.version")
+    assert all(name.startswith(light) for name in ours), ours
+    for name, file in MODULES.items():
+        assert "fedscape" not in imports(parsed(file), {"fedscape"}), name
+
+
 def page() -> str:
     return (REPOSITORY / "ARCHITECTURE.md").read_text(encoding="utf-8")
 

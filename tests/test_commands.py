@@ -227,6 +227,21 @@ def test_help_loads_no_statistics_no_drawing_and_no_learning_library():
     assert not loaded & (heavy | {"sklearn", "matplotlib", "h5py", "rich", "PIL", "pyhessian", "pandas"})
 
 
+EDITABLE = """
+import importlib.util, sys
+
+class Finder:
+    def find_spec(self, name, path=None, target=None):
+        if path is None:
+            return importlib.machinery.PathFinder.find_spec(name, [{home!r}])
+
+sys.path[:] = [entry for entry in sys.path if entry != {home!r}]
+sys.meta_path.append(Finder())
+from fedscape import command_line
+sys.exit(command_line())
+"""
+
+
 @pytest.fixture
 def hostile(tmp_path) -> Path:
     """A folder with files that are called like our packages, and an algorithm of one's own."""
@@ -240,14 +255,17 @@ def hostile(tmp_path) -> Path:
     return tmp_path
 
 
-@pytest.mark.parametrize("form", ["script", "module"])
+@pytest.mark.parametrize("form", ["script", "module", "editable"])
 def test_own_files_called_like_our_packages_do_not_stand_in_for_them(form, hostile, tmp_path_factory, monkeypatch):
     monkeypatch.setenv("PYTHONPATH", str(REPOSITORY))
     script = (
         tmp_path_factory.mktemp("bin") / "fedscape"
     )  # as pip writes it: its own folder is first, not the current one
     script.write_text("import sys\nfrom fedscape import command_line\nsys.exit(command_line())\n")
-    start = [sys.executable, *([script] if form == "script" else ["-m", "fedscape"])]
+    if form == "editable":  # a finder that is asked after the path knows where we are, and the path does not
+        monkeypatch.delenv("PYTHONPATH")
+        script.write_text(EDITABLE.format(home=str(REPOSITORY)))
+    start = [sys.executable, *(["-m", "fedscape"] if form == "module" else [script])]
     for words, told in (
         (["hessian", "--help"], "usage: fedscape hessian"),
         (["compare", "--help"], "usage: fedscape compare"),

@@ -10,6 +10,9 @@ from pathlib import Path
 import pytest
 import torch
 
+import analysis.corruptions.__main__ as corruptions
+import analysis.hessian.__main__ as hessian
+import analysis.surface.__main__ as surface
 import figures.__main__
 import figures.commands.gallery
 import figures.commands.listing
@@ -17,6 +20,8 @@ import figures.commands.options
 import trainers
 from analysis import measure_hessian
 from landscape import MODELS, Checkpoint, build_model
+from landscape.terminal.command import read as parsed
+from landscape.terminal.program import COMMANDS
 from tests.conftest import REPOSITORY
 from tests.trainers.algorithms import naive, test_contract
 from tests.trainers.federations import SETTINGS, SIZES, federation
@@ -68,11 +73,27 @@ def test_models_of_the_readme_are_all_there_are_with_their_parameters():
         assert f"{sum(p.numel() for p in model.parameters()):,}" == count, name
 
 
+def commands_of(file):
+    """The commands on a page as words after ``python -m``, whichever name they are called by."""
+    lines = "\n".join(blocks(file, "sh")).replace("\\\n", " ").splitlines()
+    found = [shlex.split(line, comments=True) for line in lines]
+    named = [words[1:] for words in found if words[:1] == ["fedscape"] and len(words) > 1]
+    ours = [[*COMMANDS[name].split(), *rest] for name, *rest in named if name in COMMANDS]
+    return ours + [words[2:] for words in found if words[:2] == ["python", "-m"]]
+
+
+def test_measuring_commands_of_the_readme_parse():
+    mains = {"analysis.hessian": hessian, "analysis.surface": surface, "analysis.corruptions": corruptions}
+    found = [words for words in commands_of("README.md") if words[0] in mains and words[1:] and "--help" not in words]
+    assert len(found) >= 9
+    for module, *words in found:
+        (kind, config) = mains[module].kinds()[f"python -m {module}"]
+        assert parsed(kind, f"python -m {module}", words, config).checkpoints
+
+
 def test_training_commands_of_the_readme_parse():
-    lines = "\n".join(blocks("README.md", "sh")).replace("\\\n", " ").splitlines()
-    commands = [shlex.split(line, comments=True) for line in lines]
-    commands = [c[3:] for c in commands if c[:3] == ["python", "-m", "trainers"] and c[3] in trainers.ALGORITHMS]
-    commands = [c for c in commands if "--help" not in c]
+    commands = [words[1:] for words in commands_of("README.md") if words[0] == "trainers"]
+    commands = [words for words in commands if words[0] in trainers.ALGORITHMS and "--help" not in words]
     assert len(commands) == 4
     for command in commands:
         assert read(command).output.out is not None
@@ -80,8 +101,7 @@ def test_training_commands_of_the_readme_parse():
 
 @pytest.mark.parametrize(("file", "number"), [("README.md", 6), ("docs/figures.md", 6)])
 def test_commands_of_figures_parse(file, number):
-    lines = "\n".join(blocks(file, "sh")).replace("\\\n", " ").splitlines()
-    commands = [words[3:] for line in lines if (words := shlex.split(line, comments=True))[1:3] == ["-m", "figures"]]
+    commands = [words[1:] for words in commands_of(file) if words[0] == "figures"]
     assert len(commands) == number
     for command in commands:
         assert figures.__main__.read(command) is not None

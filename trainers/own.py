@@ -18,7 +18,7 @@ def own_algorithm(name: str, taken: frozenset[str] = frozenset()) -> type[Algori
     """The class that a name typed by the user stands for; importing it runs the module's code.
 
     Never to be called with a name that a file gives: a checkpoint must not decide which code runs.  The module is
-    looked for in the current folder, then where Python looks for modules.
+    looked for where Python looks for modules, and in the current folder.
 
     Args:
         name: ``package.module:Class``.
@@ -63,7 +63,7 @@ def own_algorithm(name: str, taken: frozenset[str] = frozenset()) -> type[Algori
 def _module(module_name: str, name: str) -> ModuleType:
     here = str(Path.cwd())
     if here not in sys.path and "" not in sys.path:  # a console script has its own folder there
-        sys.path.insert(0, here)
+        sys.path.append(here)
     importlib.invalidate_caches()
     try:
         return importlib.import_module(module_name)

@@ -2,6 +2,8 @@
 
 import csv
 import json
+import re
+import sys
 
 import pytest
 
@@ -57,3 +59,17 @@ def test_bad_options_are_one_sentence_and_exit_code_two(words, sentence, tmp_pat
     error = capsys.readouterr().err
     assert sentence in error
     assert error.count("\n") == 1
+
+
+def test_on_a_terminal_the_table_fits_and_elsewhere_or_wide_it_is_one(tmp_path, capsys, monkeypatch):
+    write(tmp_path / "r")
+    assert run(lambda: main([str(tmp_path / "r")])) == 0
+    one = capsys.readouterr().out
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    assert run(lambda: main([str(tmp_path / "r"), "--wide"])) == 0
+    assert capsys.readouterr().out == one
+    assert run(lambda: main([str(tmp_path / "r")])) == 0
+    folded = capsys.readouterr().out
+    assert max(map(len, one.splitlines())) > 80 >= max(map(len, folded.splitlines()))
+    assert set(folded.split()) == set(one.split()) - set(re.findall("-{2,}", one)) | set(re.findall("-{2,}", folded))
