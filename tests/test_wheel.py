@@ -69,6 +69,10 @@ def test_every_command_runs_from_it(wheel, tmp_path):
     mild = ["--generate", "--severities", "1", "--out", "c"]
     call(installed, tmp_path, scripts.pop("fedscape-corruptions"), *more, *mild)
     assert "compare" in call(installed, tmp_path, scripts.pop("fedscape-figures"), "--help")
+    (tmp_path / "analysis.py").write_text("raise SystemExit('the wrong module')")
+    fedscape = scripts.pop("fedscape")
+    assert "λ1" in call(installed, tmp_path, fedscape, "hessian", "run", *more[1:], "--top", "1", "--no-trace")
+    assert "fedavg" in call(installed, tmp_path, fedscape, "runs", "run")
     assert scripts == {}
     for written in ("hessian/hessian.png", "page.html", "surface.png", "surface.vtk", "c/corruptions.png"):
         assert (tmp_path / written).stat().st_size > 1000, written
