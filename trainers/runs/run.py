@@ -26,7 +26,7 @@ from landscape.partitions.partition import Partition, partition_dataset
 from landscape.terminal.progress import Progress
 from trainers.algorithm import Algorithm
 from trainers.algorithms import algorithm_name
-from trainers.federation.execution import SequentialExecutor
+from trainers.federation.choice import choose, executor
 from trainers.federation.federation import Federation
 from trainers.federation.local import LocalWork
 from trainers.parts.parts import Parts
@@ -140,10 +140,13 @@ class _Training:
             parts,
             self.dataset.task,
         )
-        executor = SequentialExecutor(self.model, self.dataset.train.placed(device), self.partition, algorithm, local)
+        samples = self.dataset.train.placed(device)
+        asked = replace(settings, executor=directory.executor(settings.executor))
+        self.choice = choose(self.model, samples, algorithm, local, asked)
+        self.settings = settings = replace(settings, executor=self.choice.name)
         self.federation = Federation(
             algorithm,
-            executor,
+            executor(self.choice, self.model, samples, self.partition, algorithm, local),
             settings,
             self.model.buffer.clone(),
             parts,
@@ -179,6 +182,7 @@ class _Training:
         if progress:
             print(f"the inputs of {self.dataset.name} are {Normalisation.of(self.dataset)}", file=sys.stderr)
             print(federation.weights.describe(), file=sys.stderr)
+            print(self.choice, file=sys.stderr)
         if progress and federation.store.peak_memory:
             print(federation.store.describe(), file=sys.stderr)
         if self.test_partition is not None:
