@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal, get_args
 
 import tyro
 
+from landscape.compute.precision import PrecisionName
 from landscape.errors import FedscapeError
 from trainers.parts.schedules import Schedule, ScheduleName
 
@@ -115,8 +116,10 @@ class Settings:
     """seeds the initial model, the partition, the sampling of clients and the batches, each on its own"""
     device: str = "auto"
     """auto (CUDA where there is one), cpu, cuda or cuda:N"""
-    dtype: Literal["float32", "float64"] = "float32"
-    """floating-point type of parameters and arithmetic"""
+    dtype: PrecisionName = "float32"
+    """floating-point type of parameters and arithmetic: float32, float64; tf32 (CUDA: products and convolutions of
+    float32 numbers with ten-bit mantissas) or bf16 (products and convolutions of training and test in bfloat16,
+    parameters, losses and the algorithm in float32)"""
     evaluated_model: Literal["server", "sampled-mean", "all-clients-mean"] = "server"
     """the model evaluated and saved: the server's, the mean of the sampled clients' local models, or that of all
     clients' latest ones, where a client never sampled counts with the initial model (FedDyn's and MAN's protocol);

@@ -11,7 +11,6 @@ from torch.nn import functional as F
 
 from landscape.autograd.flat import FlatModule
 from landscape.autograd.stacked import StackedModule
-from landscape.compute.devices import reproducible_arithmetic
 from landscape.data.samples import Samples
 from landscape.errors import FedscapeError
 from landscape.partitions.partition import Partition
@@ -187,6 +186,8 @@ def refusal(module: StackedModule, data: Samples, algorithm: Algorithm, local: L
     """Why clients cannot be trained at once, in half a sentence; ``None`` where they can."""
     if local.task != "classification":
         return f"the task is {local.task}, whose loss is computed for one client after the other"
+    if local.precision.bf16:
+        return "bf16 is for one client after the other"
     if (local.parts.adversary or algorithm.adversary) is not None:
         return "an adversary moves each client's inputs by tensors of its own"
     reason = module.refusal(data.batch(slice(0, 2), module.dtype)[0])
@@ -246,9 +247,10 @@ class BatchedExecutor(SequentialExecutor):
     def work(self, clients: Sequence[int], received: State, store: States, round: Round) -> Iterator[ClientResult]:
         """The results, in the order of ``clients``."""
         self._model.module.train()
+        local = self._local
         for first in range(0, len(clients), self._width):
             some = clients[first : first + self._width]
-            with self._threads(max(some, key=lambda client: len(self._held[client]))), reproducible_arithmetic():
+            with self._threads(max(some, key=lambda client: len(self._held[client]))), local.precision.arithmetic():
                 results = self._together(some, received, store, round)
             yield from results
 

@@ -14,7 +14,6 @@ from torch import Tensor
 from landscape.autograd.flat import FlatModule
 from landscape.batchnorm import BatchStatistics
 from landscape.compute.cost import threads_for
-from landscape.compute.devices import reproducible_arithmetic
 from landscape.compute.randomness import global_seed, torch_generator
 from landscape.data.micro_batches import cost_in
 from landscape.data.samples import Samples
@@ -153,7 +152,7 @@ class SequentialExecutor:
             if len(self._statistics) and self._local.batchnorm != "silo":
                 self._statistics.load(getattr(received, STATISTICS))
             state = store.fetch(client)
-            with self._threads(client), reproducible_arithmetic():
+            with self._threads(client), self._local.precision.arithmetic():
                 upload = self._algorithm.ask(state, received, self._everything(client, round), round)
             yield Told(client, upload, state)
 
@@ -162,7 +161,7 @@ class SequentialExecutor:
         self._model.module.train()
         for client in clients:
             seeded = global_seed(self._local.seed, "dropout", round.number, client)
-            with self._threads(client), reproducible_arithmetic(), seeded:
+            with self._threads(client), self._local.precision.arithmetic(), seeded:
                 result = self._client(client, received, store.fetch(client), round)
             yield result
 
@@ -231,7 +230,9 @@ class SequentialExecutor:
     def _everything(self, client: int, round: Round) -> WholeData:
         """All data of a client."""
         stream = (self._local.seed, "full gradient", round.number, client)
-        return WholeData(self._model, self._data, self._indices[client], stream, self._local.task, self._cost)
+        return WholeData(
+            self._model, self._data, self._indices[client], stream, self._local.task, self._cost, self._local.precision
+        )
 
     def _batches(self, held: int, round: Round, client: int) -> tuple[Iterator[Tensor], int]:
         """A client's mini-batches of a round, as positions among the samples it holds, and how many there are, K."""

@@ -13,6 +13,7 @@ from torch import Tensor
 from landscape.autograd.flat import FlatModule
 from landscape.batchnorm import BatchStatistics
 from landscape.compute.cost import SampleCost
+from landscape.compute.precision import Precision
 from landscape.compute.randomness import global_seed
 from landscape.data.micro_batches import micro_batch_size
 from landscape.data.samples import Samples
@@ -46,6 +47,7 @@ class LocalWork:
         batchnorm: whether BatchNorm's running statistics are averaged, or kept by each client (SiloBN).
         parts: ascent, MAN, mixup, cutout, adversary and local optimiser.
         task: kind of targets, which decides the loss.
+        precision: of the network's products.
     """
 
     epochs: int
@@ -60,6 +62,7 @@ class LocalWork:
     batchnorm: Literal["average", "silo"] = "average"
     parts: Parts = field(default_factory=Parts)
     task: Task = "classification"
+    precision: Precision = field(default_factory=Precision)
 
 
 def local_step(
@@ -166,7 +169,7 @@ class Batch:
 
     def __init__(self, model: FlatModule, drawn: Drawn, local: LocalWork, statistics: BatchStatistics) -> None:
         self.model, self._parts, self._loss_of = model, local.parts, loss_of(local.task)
-        self._drawn, self._statistics = drawn, statistics
+        self._drawn, self._statistics, self._precision = drawn, statistics, local.precision
         self.loss: Tensor | None = None
         self.gradients = 0
         self.slopes: State | None = None
@@ -204,7 +207,8 @@ class Batch:
 
     def _outputs(self, inputs: Tensor) -> Tensor:
         try:
-            return self.model.module(inputs)
+            with self._precision.forward(self.model.device):
+                return self._precision.raised(self.model.module(inputs))
         except ValueError as error:
             if len(self._drawn.targets) > 1 or not len(self._statistics):
                 raise
@@ -237,9 +241,10 @@ class WholeData:
         stream: tuple[int, str, int, int],
         task: Task = "classification",
         cost: SampleCost | None = None,
+        precision: Precision | None = None,
     ) -> None:
         self._model, self._data, self._indices, self._stream, self._task = model, data, indices, stream, task
-        self._cost = cost
+        self._cost, self._precision = cost, precision or Precision()
 
     def gradient(self, w: Tensor) -> Tensor:
         """The gradient at ``w`` of the mean loss over all of the client's samples, [d]."""
@@ -250,6 +255,8 @@ class WholeData:
             for indices in self._indices.split(min(size, _MICRO_BATCH)):
                 inputs, targets = self._data.batch(indices, self._model.dtype)
                 with torch.enable_grad():
-                    loss = loss_of(self._task)(self._model.module(inputs), targets)
+                    with self._precision.forward(self._model.device):
+                        outputs = self._model.module(inputs)
+                    loss = loss_of(self._task)(self._precision.raised(outputs), targets)
                 total += len(indices) / len(self._indices) * self._model.gradient(loss)
         return total

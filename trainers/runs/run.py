@@ -15,8 +15,9 @@ from torch import Tensor
 from landscape.autograd.flat import FlatModule
 from landscape.batchnorm import BatchStatistics
 from landscape.checkpoints.checkpoint import Checkpoint
-from landscape.compute.devices import resolve_device, resolve_dtype
+from landscape.compute.devices import resolve_device
 from landscape.compute.memory import keep_freed_memory
+from landscape.compute.precision import Precision
 from landscape.data.normalisation import Normalisation, normalised, recorded
 from landscape.datasets import Dataset, load_dataset, recorded_name
 from landscape.models import build_model
@@ -110,7 +111,9 @@ class _Training:
 
     def __init__(self, algorithm: Algorithm, settings: Settings, parts: Parts, directory: RunDirectory) -> None:
         self.algorithm, self.settings, self.parts, self.directory = algorithm, settings, parts, directory
-        device, dtype = resolve_device(settings.device), resolve_dtype(settings.dtype)
+        device, precision = resolve_device(settings.device), Precision(settings.dtype)
+        precision.check(device)
+        dtype = precision.dtype
         raw = load_dataset(settings.data, settings.folder)
         self.settings = settings = replace(settings, normalise=directory.normalise(settings.normalise, raw))
         self.dataset: Dataset = normalised(raw, None if settings.normalise == "auto" else settings.normalise)
@@ -123,7 +126,7 @@ class _Training:
         module = build_model(settings.model, seed=settings.seed, **self.model_kwargs)
         require_outputs(module, self.dataset.task, self.dataset.classes, self.dataset.train)
         self._check_man(module, dtype)
-        self.evaluator = Evaluator(module, self.dataset, self.partition, device, dtype, self.test_partition)
+        self.evaluator = Evaluator(module, self.dataset, self.partition, device, precision, self.test_partition)
         self.model = FlatModule(module, device, dtype)
         self.statistics = BatchStatistics(self.model.module)
         local = LocalWork(
@@ -139,6 +142,7 @@ class _Training:
             settings.batchnorm,
             parts,
             self.dataset.task,
+            precision,
         )
         samples = self.dataset.train.placed(device)
         asked = replace(settings, executor=directory.executor(settings.executor))
