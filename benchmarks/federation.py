@@ -5,10 +5,10 @@
     python benchmarks/federation.py --parts round --fl-simulator FOLDER  # a checkout of FL-Simulator
 
 Parts: ``steps`` is the time of a local step of one client, by executor and algorithm; ``round`` that of a round of
-``lenet_fed`` with an evaluation on 10,000 test images, in float32 and bfloat16; ``clients`` that of a round as the number
-of clients grows from 10 to 100,000.  Times are CPU times (process time), medians of repeats that take turns; the figures
-that count are the ratios of one run.  Where other work keeps the machine busy nothing is measured (``--busy`` measures
-all the same, and says so).
+``lenet_fed`` with an evaluation on 10,000 test images, in float32 and bfloat16; ``clients`` that of a round as
+the number of clients grows from 10 to 100,000.  Times are CPU times (process time), medians of repeats that take turns;
+the figures that count are the ratios of one run.  Where other work keeps the machine busy nothing is measured
+(``--busy`` measures all the same, and says so).
 """
 
 from __future__ import annotations
@@ -91,13 +91,14 @@ def federation(
     per_round: int | None = None,
     epochs: int = 2,
     dtype: Literal["float32", "bf16"] = "float32",
+    augment: Literal["none", "flip-crop"] = "none",
 ) -> Federation:
     """A federation of clients with so many images each."""
     samples = data(SHAPES[model], clients * each)
     module = build_model(model, seed=0, input_shape=SHAPES[model], classes=10)
     flat = FlatModule(module, torch.device("cpu"), torch.float32)
     split = Partition(tuple(np.split(np.arange(clients * each), clients)))
-    work = LocalWork(epochs, BATCH[model], 1e-3, "none", 0, precision=Precision(dtype))
+    work = LocalWork(epochs, BATCH[model], 1e-3, augment, 0, precision=Precision(dtype))
     settings = Settings(clients=clients, per_round=per_round or clients)
     made = executor(flat, samples, split, algorithm, work)
     return Federation(algorithm, made, settings, flat.buffer.clone(), Parts())
@@ -161,7 +162,7 @@ def rounds(options: Options) -> dict[str, Any]:
     found: dict[str, Any] = {}
     work: dict[str, Callable[[], float]] = {}
     for dtype in ("float32", "bf16"):
-        made = federation("lenet_fed", SequentialExecutor, FedAvg(), 10, 50, dtype=dtype)
+        made = federation("lenet_fed", SequentialExecutor, FedAvg(), 10, 50, dtype=dtype, augment="flip-crop")
         module = build_model("lenet_fed", seed=0, input_shape=SHAPES["lenet_fed"], classes=10)
         evaluate = Landscape(module, test, device="cpu").evaluator(bf16=dtype == "bf16")
 

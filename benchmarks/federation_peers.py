@@ -5,10 +5,12 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
+import numpy as np
 import torch
 from torch import nn
 
@@ -40,14 +42,10 @@ def jax_clients(clients: int, each: int, size: int, epochs: int = 2) -> Callable
     """
     import jax
     import jax.numpy as jnp
-    import numpy as np
 
     widths = (64, 64, 32, 10)
     random = np.random.default_rng(0)
-    start = [
-        (jnp.asarray(random.normal(size=(a, b)) / a**0.5, jnp.float32), jnp.zeros(b))
-        for a, b in zip(widths[:-1], widths[1:], strict=True)
-    ]
+    start = [(jnp.asarray(random.normal(size=(a, b)) / a**0.5, jnp.float32), jnp.zeros(b)) for a, b in pairwise(widths)]
     inputs = jnp.asarray(random.normal(size=(clients, each, 64)), jnp.float32)
     targets = jnp.asarray(random.integers(0, 10, (clients, each)))
     count = epochs * each // size
@@ -83,45 +81,58 @@ def jax_clients(clients: int, each: int, size: int, epochs: int = 2) -> Callable
 
 
 def fl_simulator(folder: Path, train: Samples, test: Samples) -> dict[str, Callable[[], float]]:
-    """Seconds of the local work of ten clients by FL-Simulator's own FedAvg client, and of its test loop.
+    """Seconds of the local work of ten clients by FL-Simulator's own FedAvg client, and of its own test.
 
-    Its class is taken as it is (``client/fedavg.py`` of the checkout) with its LeNet; 10 clients of 50 images each, two
-    epochs of batches of 50.
+    Its classes are taken as they are, with their LeNet, data loaders and clipping; 10 clients of 50 images each, two
+    epochs of batches of 50, flipped and cropped.
 
     Raises:
         SystemExit: the folder is no checkout of it.
     """
     if not (folder / "client" / "fedavg.py").exists():
         raise SystemExit(f"{folder} is no checkout of FL-Simulator: there is no client/fedavg.py")
+    # It imports torchvision for downloads and ResNets, which are not used here, and for turning arrays into tensors.
+    for name in ("torchvision", "torchvision.models", "torchvision.transforms"):
+        sys.modules.setdefault(name, ModuleType(name))
+    torchvision = sys.modules["torchvision"]
+    for name in ("models", "transforms"):
+        if not hasattr(torchvision, name):
+            setattr(torchvision, name, sys.modules[f"torchvision.{name}"])
+    transforms = sys.modules["torchvision.transforms"]
+    if not hasattr(transforms, "Compose"):
+        transforms.ToTensor = lambda: lambda image: torch.from_numpy(np.ascontiguousarray(image.transpose(2, 0, 1)))
+        transforms.Compose = lambda steps: steps[0]
     sys.path.insert(0, str(folder))
     try:
+        import models
         from client.fedavg import fedavg
-        from models import client_model
+        from server.server import Server
     finally:
         sys.path.remove(str(folder))
-    inputs, targets = (tensor.contiguous() for tensor in train.batch(slice(None), torch.float32))
-    seen, labels = (tensor.contiguous() for tensor in test.batch(slice(None), torch.float32))
-    args = SimpleNamespace(
-        dataset="CIFAR10", batchsize=50, local_epochs=2, local_learning_rate=0.1, weight_decay=1e-3, lr_decay=1.0,
-        model="LeNet", max_norm=10.0,
-    )  # fmt: skip
-    model = client_model("LeNet", [10, True])
+    models.F = nn.functional  # its import is commented out, and LeNet needs it
+    client_model = models.client_model
+    inputs, targets = (tensor.contiguous().numpy() for tensor in train.batch(slice(None), torch.float32))
+    seen, labels = (tensor.contiguous().numpy() for tensor in test.batch(slice(None), torch.float32))
+    args = SimpleNamespace(dataset="CIFAR10", batchsize=50, local_epochs=2, weight_decay=1e-3)
+    model = client_model("LeNet", 10)
     received = {"Params_list": torch.cat([p.detach().reshape(-1) for p in model.parameters()])}
+    host = torch.device("cpu")
 
     def local() -> float:
         start = time.process_time()
         for client in range(10):
             rows = slice(50 * client, 50 * (client + 1))
-            mine = inputs[rows].numpy(), targets[rows].numpy()[:, None]
-            made = fedavg(torch.device("cpu"), lambda name: model, received, mine, 0.1, args)
-            made.train()
+            mine = inputs[rows], targets[rows][:, None]
+            fedavg(host, lambda: client_model("LeNet", 10), received, mine, 0.1, args).train()
         return time.process_time() - start
+
+    server = Server.__new__(Server)  # its constructor makes the clients' folders
+    server.server_model, server.device, server.args = model, host, args
+    server.server_model_params_list = received["Params_list"]
 
     def tested() -> float:
         start = time.process_time()
-        with torch.no_grad():
-            for x, y in zip(seen.split(50), labels.split(50), strict=True):
-                nn.functional.cross_entropy(model(x), y).item()
+        server._validate_((seen, labels[:, None]))
         return time.process_time() - start
 
     return {"training, FL-Simulator": local, "test, FL-Simulator": tested}
