@@ -16,9 +16,10 @@ import torch
 
 from landscape import Landscape, build_model
 from landscape.autograd.flat import FlatModule
+from landscape.batchnorm import BatchStatistics
 from landscape.data.samples import Samples
 from landscape.tasks import Task
-from trainers.federation.local import Batch, LocalWork
+from trainers.federation.local import Batch, LocalWork, draw
 from trainers.parts.parts import Parts
 
 SIZES = {
@@ -44,10 +45,14 @@ def step_of(module: torch.nn.Module, data: Samples, task: Task, few: int, many: 
     what a small batch takes more than its share."""
     model = FlatModule(module, torch.device("cpu"), torch.float32)
     local = LocalWork(1, None, 0.0, "none", 0, None, "keep", 0.0, "direction", "average", Parts(), task)
-    w, draw = model.buffer.clone(), torch.Generator()
+    w, random, statistics = model.buffer.clone(), torch.Generator(), BatchStatistics(model.module)
 
     def step(size: int) -> Callable[[], object]:
-        return lambda: w - 0.1 * Batch(model, data, torch.arange(size), local, draw).gradient(w)
+        def one() -> object:
+            drawn = draw(data, torch.arange(size), local, random, model.dtype)
+            return w - 0.1 * Batch(model, drawn, local, statistics).gradient(w)
+
+        return one
 
     short, long = seconds(step(few)), seconds(step(many))
     sample = long / many

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -50,6 +50,33 @@ class BatchStatistics:
     def variances(self) -> Tensor:
         """Which statistics are variances, boolean [b]."""
         return torch.tensor([k % 2 == 1 for k, buffer in enumerate(self._buffers()) for _ in range(buffer.numel())])
+
+    def named(self, statistics: Tensor) -> dict[str, Tensor]:
+        """Statistics [..., b] as new buffers by name, [..., *shape], with counters at 0: for a functional call.
+
+        Example:
+            >>> import torch
+            >>> from landscape.batchnorm import BatchStatistics
+            >>> BatchStatistics(torch.nn.BatchNorm1d(1)).named(torch.tensor([[1.0, 2.0], [3.0, 4.0]]))["running_var"]
+            tensor([[2.],
+                    [4.]])
+        """
+        names = {id(buffer): name for name, buffer in self._module.named_buffers()}
+        found, offset, rows = {}, 0, statistics.shape[:-1]
+        for buffer in self._buffers():
+            part = statistics[..., offset : offset + buffer.numel()]
+            found[names[id(buffer)]] = part.reshape(*rows, *buffer.shape).clone()
+            offset += buffer.numel()
+        for layer in self._layers:
+            if (count := layer.num_batches_tracked) is not None:
+                found[names[id(count)]] = count.new_zeros(rows)
+        return found
+
+    def joined(self, named: Mapping[str, Tensor]) -> Tensor:
+        """The statistics [..., b] of buffers as :meth:`named` gives them."""
+        names = {id(buffer): name for name, buffer in self._module.named_buffers()}
+        parts = [(named[names[id(buffer)]], buffer.dim()) for buffer in self._buffers()]
+        return torch.cat([part.flatten(part.dim() - held) for part, held in parts], dim=-1)
 
     def load(self, statistics: Tensor) -> None:
         """Set the module's statistics to these, [b]."""

@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal, get_args
 
 import tyro
 
+from landscape.compute.precision import PrecisionName
 from landscape.errors import FedscapeError
 from trainers.parts.schedules import Schedule, ScheduleName
 
@@ -21,6 +22,8 @@ Aggregation = Literal["ratio", "unbiased"]
 """How the models of the sampled clients make the server's."""
 LastBatch = Literal["keep", "drop"]
 """Whether an epoch's last short batch is kept."""
+ExecutorName = Literal["auto", "sequential", "batched"]
+"""How the local work of the sampled clients is computed."""
 Where = Literal["auto", "device", "host", "disk"]
 """Where clients' states are stored; ``auto`` chooses by their size."""
 
@@ -113,8 +116,10 @@ class Settings:
     """seeds the initial model, the partition, the sampling of clients and the batches, each on its own"""
     device: str = "auto"
     """auto (CUDA where there is one), cpu, cuda or cuda:N"""
-    dtype: Literal["float32", "float64"] = "float32"
-    """floating-point type of parameters and arithmetic"""
+    dtype: PrecisionName = "float32"
+    """floating-point type of parameters and arithmetic: float32, float64; tf32 (CUDA: products and convolutions of
+    float32 numbers with ten-bit mantissas) or bf16 (products and convolutions of training and test in bfloat16,
+    parameters, losses and the algorithm in float32)"""
     evaluated_model: Literal["server", "sampled-mean", "all-clients-mean"] = "server"
     """the model evaluated and saved: the server's, the mean of the sampled clients' local models, or that of all
     clients' latest ones, where a client never sampled counts with the initial model (FedDyn's and MAN's protocol);
@@ -127,6 +132,11 @@ class Settings:
     client_test: Literal["reweighted", "split"] = "reweighted"
     """a client's test data for --client-accuracy: all of them reweighted to its label ratios, or its own part of them,
     with its label ratios too, by a split over the clients (partition_test.npz)"""
+    executor: ExecutorName = "auto"
+    """the sampled clients are trained one after the other (sequential), or several at once (batched: as rows of one
+    state, equal to rounding, several times as fast on small networks); auto: by the sizes of model and batch"""
+    clients_at_once: Annotated[int | None, optional("N", "as many as fit")] = None
+    """with --executor batched, so many clients at once at most"""
     client_store: Where = "auto"
     """what clients keep between rounds stays on the device, in host memory, or on disk in the run directory; auto: the
     first of them where the states of all clients take less than a quarter of the free memory"""
@@ -154,6 +164,10 @@ class Settings:
             self.weighting in get_args(Weighting) and self.aggregation in get_args(Aggregation),
             f"the clients' weights are {self.weighting} and their aggregation is {self.aggregation}: give --weighting "
             "samples or uniform, and --aggregation ratio or unbiased",
+        )
+        require(
+            self.clients_at_once is None or self.clients_at_once >= 1,
+            f"--clients-at-once is {self.clients_at_once}: give at least 1",
         )
         require(self.clip >= 0, f"--clip is {self.clip}: give 0 (no clipping) or more")
         require(self.client_accuracy >= 0, f"--client-accuracy is {self.client_accuracy}: give 0 or more")
@@ -183,8 +197,8 @@ class Settings:
 
 
 FREE_ON_RESUME = (
-    "rounds", "device", "data_dir", "eval_every", "client_accuracy", "client_test", "client_store", "save_every",
-    "save_clients",
+    "rounds", "device", "data_dir", "eval_every", "client_accuracy", "client_test", "executor", "clients_at_once",
+    "client_store", "save_every", "save_clients",
 )  # fmt: skip
 """Settings that may change when a run is resumed: they do not change what is computed in a round (another device
-changes it by rounding)."""
+or executor changes it by rounding)."""

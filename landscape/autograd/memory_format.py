@@ -63,7 +63,7 @@ def _indifferent(module: nn.Module, images: Tensor, *args: Any) -> bool:
     devices = [images.device] if images.device.type == "cuda" else []
     with torch.no_grad(), torch.random.fork_rng(devices):
         try:
-            contiguous, last = (_plain_copy(module).eval()(x, *args) for x in (images.contiguous(), images.clone()))
+            contiguous, last = (plain_copy(module).eval()(x, *args) for x in (images.contiguous(), images.clone()))
         except torch.OutOfMemoryError:
             raise
         except Exception:  # the user's code may raise anything; what contiguous images raise, they raise again
@@ -71,7 +71,7 @@ def _indifferent(module: nn.Module, images: Tensor, *args: Any) -> bool:
     return same_outputs(contiguous, last)
 
 
-def _plain_copy(module: nn.Module) -> nn.Module:
+def plain_copy(module: nn.Module) -> nn.Module:
     """A copy without hooks, because hooks may hold objects that cannot be copied."""
     hooks = [(part, part._forward_pre_hooks, part._forward_hooks) for part in module.modules()]
     try:

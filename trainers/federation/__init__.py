@@ -1,6 +1,7 @@
 """Communication rounds: sampling of clients, local work, aggregation, and storage of clients' states."""
 
 from trainers.federation.aggregate import Aggregate
+from trainers.federation.batched import BatchedExecutor
 from trainers.federation.batches import batch_indices
 from trainers.federation.client_store import ClientStore
 from trainers.federation.execution import ClientResult, Executor, SequentialExecutor
@@ -9,6 +10,7 @@ from trainers.federation.local import LocalWork, local_step
 
 __all__ = [
     "Aggregate",
+    "BatchedExecutor",
     "ClientResult",
     "ClientStore",
     "Executor",

@@ -20,6 +20,8 @@ Tensors = dict[str, Tensor]
 
 _SHARE = 4
 """``auto`` takes the first place where the states need less than this part (1/4) of the free memory."""
+_INLINE = 16 << 20
+"""Bytes of all clients' states up to which an export holds those in memory themselves: a file each costs more."""
 _FILE = re.compile(r"(\d{6,})-(\d+)\.pt")
 
 
@@ -27,9 +29,11 @@ class ClientStore:
     """The states of all clients; a client that was never sampled takes no memory.
 
     On disk each state is a file of its own, ``folder/CLIENT-VERSION.pt``, written whole or not at all and mapped into
-    memory when it is read.  :meth:`export` then returns version numbers only.  Versions named by the last saved export
-    are never overwritten; newer versions count only after the next export was saved, which the owner reports with
-    :meth:`settle`.  So a run that is killed at any moment continues from its last ``state.pt``.
+    memory when it is read.  :meth:`export` then returns version numbers only.  Where states in memory may take more
+    than 16 MB in all, it does so too, and writes the files of the clients whose states have changed since the last one.
+    Versions named by the last saved export are never overwritten; newer versions count only after the next export was
+    saved, which the owner reports with :meth:`settle`.  So a run that is killed at any moment continues from its last
+    ``state.pt``.
 
     Args:
         initial: returns the initial tensors of a client.
@@ -74,7 +78,9 @@ class ClientStore:
         self._bytes = sum(tensor.nbytes for tensor in example.values())
         self._where = self._choose(where)
         self._kept: dict[int, Tensors] = {}
-        self._versions: dict[int, int] = {}
+        self._versions: dict[int, int] = {}  # of what is on disk alone
+        self._written: dict[int, int] = {}  # of what was in memory at the last export
+        self._changed: set[int] = set()  # in memory, since the last export
         self._exported: dict[int, int] = {}
         self._settled: dict[int, int] = {}
 
@@ -126,13 +132,20 @@ class ClientStore:
         if self._where == "disk":
             self._exported = dict(self._versions)
             return dict(self._versions)
-        self._exported = {}
+        if self._folder is not None and self._clients * self._bytes > _INLINE:
+            for client in sorted(self._changed):
+                self._written[client] = self._write(client, self._kept[client], self._written.get(client))
+            self._changed = set()
+            self._exported = dict(self._written)
+            return dict(self._written)
+        self._exported, self._written = {}, {}
+        self._changed = set(self._kept)
         return {client: {name: t.cpu() for name, t in kept.items()} for client, kept in self._kept.items()}
 
     def settle(self) -> None:
         """Remove the files that the last export does not need, after that export was saved."""
         self._settled = self._exported
-        self._remove_all_but(self._settled, self._versions)
+        self._remove_all_but(self._settled, self._versions, self._written)
 
     def restore(self, kept: Mapping[int, Tensors] | Mapping[int, int]) -> None:
         """Continue from a result of :meth:`export`, of this kind of store or another; remove files written since.
@@ -149,7 +162,7 @@ class ClientStore:
                     "where it was; start it anew in another folder"
                 )
         self._remove_all_but(versions)
-        self._kept, self._versions = {}, {}
+        self._kept, self._versions, self._written, self._changed = {}, {}, {}, set()
         self._exported = self._settled = versions
         if self._where == "disk":
             self._versions = dict(versions)
@@ -158,21 +171,27 @@ class ClientStore:
                 self._keep(client, dict(state))
             elif self._where != "disk":
                 self._keep(client, {name: tensor.clone() for name, tensor in self._read(client, state).items()})
+                self._written[client] = state
+                self._changed.discard(client)
 
     def _keep(self, client: int, tensors: Tensors) -> None:
         if self._where != "disk":
             place = self._device if self._where == "device" else torch.device("cpu")
             self._kept[client] = {name: _alone(tensor, place) for name, tensor in tensors.items()}
+            self._changed.add(client)
             return
-        before = self._versions.get(client)
+        self._versions[client] = self._write(client, tensors, self._versions.get(client))
+
+    def _write(self, client: int, tensors: Tensors, before: int | None) -> int:
+        """Write a new version, the number of which is returned; the one ``before`` goes, unless a state.pt names it."""
         version = max(before or 0, self._exported.get(client, 0), self._settled.get(client, 0)) + 1
         file = self._file(client, version)
         if before is None:
             make_directory(file.parent)
         save_torch(file, {name: _alone(tensor, torch.device("cpu")) for name, tensor in tensors.items()})
-        self._versions[client] = version
         if before is not None and before not in (self._exported.get(client), self._settled.get(client)):
-            _remove(self._file(client, before))  # no state.pt names it
+            _remove(self._file(client, before))
+        return version
 
     def _read(self, client: int, version: int) -> Tensors:
         file = self._file(client, version)

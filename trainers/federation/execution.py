@@ -14,7 +14,6 @@ from torch import Tensor
 from landscape.autograd.flat import FlatModule
 from landscape.batchnorm import BatchStatistics
 from landscape.compute.cost import threads_for
-from landscape.compute.devices import reproducible_arithmetic
 from landscape.compute.randomness import global_seed, torch_generator
 from landscape.data.micro_batches import cost_in
 from landscape.data.samples import Samples
@@ -22,7 +21,7 @@ from landscape.errors import FedscapeError
 from landscape.partitions.partition import Partition
 from trainers.algorithm import Algorithm, Round, State
 from trainers.federation.batches import batch_indices, planned_steps
-from trainers.federation.local import Batch, LocalWork, WholeData, ascending, local_step
+from trainers.federation.local import Batch, LocalWork, WholeData, ascending, draw, local_step
 from trainers.parts.ascent import Surroundings
 from trainers.parts.local_optimizers import begin_round
 
@@ -68,6 +67,25 @@ class Told:
     client: int
     upload: dict[str, Tensor]
     state: State
+
+
+@dataclass(frozen=True)
+class Begun:
+    """A client before its first local step.
+
+    Attributes:
+        w: where it starts, [d].
+        state: what it keeps.
+        round: with the number of its local steps.
+        batches: of each step, positions among its samples.
+        augmentation: draws the augmentation of its batches.
+    """
+
+    w: Tensor
+    state: State
+    round: Round
+    batches: Iterator[Tensor]
+    augmentation: torch.Generator
 
 
 class States(Protocol):
@@ -134,7 +152,7 @@ class SequentialExecutor:
             if len(self._statistics) and self._local.batchnorm != "silo":
                 self._statistics.load(getattr(received, STATISTICS))
             state = store.fetch(client)
-            with self._threads(client), reproducible_arithmetic():
+            with self._threads(client), self._local.precision.arithmetic():
                 upload = self._algorithm.ask(state, received, self._everything(client, round), round)
             yield Told(client, upload, state)
 
@@ -143,7 +161,7 @@ class SequentialExecutor:
         self._model.module.train()
         for client in clients:
             seeded = global_seed(self._local.seed, "dropout", round.number, client)
-            with self._threads(client), reproducible_arithmetic(), seeded:
+            with self._threads(client), self._local.precision.arithmetic(), seeded:
                 result = self._client(client, received, store.fetch(client), round)
             yield result
 
@@ -154,48 +172,67 @@ class SequentialExecutor:
         return threads_for(math.inf if self._cost is None else self._cost.flops * batch)
 
     def _client(self, client: int, received: State, state: State, round: Round) -> ClientResult:
-        local, mine, seed = self._local, self._indices[client], self._local.seed
-        silo = local.batchnorm == "silo"
+        local = self._local
         if len(self._statistics):
-            self._statistics.load(getattr(state if silo else received, STATISTICS))
-        batches, planned = self._batches(len(mine), round, client)
-        round = replace(round, steps=planned)
-        steps, seen, gradients = 0, 0, 0
+            self._statistics.load(getattr(state if local.batchnorm == "silo" else received, STATISTICS))
+        begun = self._begin(client, received, state, round)
+        steps, seen, gradients, w = 0, 0, 0, begun.w
         total = torch.zeros((), dtype=torch.float64, device=received.w.device)
-        augmentation = torch_generator(seed, "augmentation", round.number, client)
-        self._algorithm.prepare(state, received, self._everything(client, round), round)
         if self._adversary is not None:
             self._adversary.begin(state, tuple(self._data.inputs.shape[1:]))
-        w = self._algorithm.start(state, received, round)
-        optimizer = local.parts.local_optimizer
-        begin_round(optimizer, state, w)
         clip = local.clip if local.clip_at == "direction" else 0.0
-        for positions in batches:
-            batch = Batch(self._model, self._data, mine[positions.to(mine.device)], local, augmentation)
+        optimizer, mine = local.parts.local_optimizer, self._indices[client]
+        for positions in begun.batches:
+            drawn = draw(self._data, mine[positions.to(mine.device)], local, begun.augmentation, self._model.dtype)
+            batch = Batch(self._model, drawn, local, self._statistics)
             if self._adversary is not None:
                 batch.move_by(self._adversary, state)
-            here = replace(round, step=steps)
+            here = replace(begun.round, step=steps)
             around = Surroundings(self._model.space, state, received, here)
-            gradient = ascending(batch, self._ascent, local, around)
+            gradient = ascending(batch.gradient, self._ascent, local, around)
             w = local_step(w, gradient, self._algorithm, state, received, here, local.weight_decay, clip, optimizer)
             assert batch.loss is not None, "an algorithm's direction must ask for a gradient"
             if self._adversary is not None and batch.slopes is not None:
                 self._adversary.ascend(batch.slopes, state)
             total += len(positions) * batch.loss
             seen, steps, gradients = seen + len(positions), steps + 1, gradients + batch.gradients
+        statistics = self._statistics.read() if len(self._statistics) else None
+        upload = self._end(begun.round, w, state, received, steps, statistics)
+        return ClientResult(client, w, upload, state, total / seen, seen, steps, gradients)
+
+    def _begin(self, client: int, received: State, state: State, round: Round) -> Begun:
+        """A client before its first local step."""
+        local = self._local
+        batches, planned = self._batches(len(self._indices[client]), round, client)
+        round = replace(round, steps=planned)
+        augmentation = torch_generator(local.seed, "augmentation", round.number, client)
+        self._algorithm.prepare(state, received, self._everything(client, round), round)
+        w = self._algorithm.start(state, received, round)
+        begin_round(local.parts.local_optimizer, state, w)
+        return Begun(w, state, round, batches, augmentation)
+
+    def _end(
+        self, round: Round, w: Tensor, state: State, received: State, steps: int, statistics: Tensor | None
+    ) -> dict[str, Tensor]:
+        """What a client sends after its last local step; its state is what it keeps.
+
+        ``statistics`` are BatchNorm's, [b], where there are some.
+        """
         upload = self._algorithm.upload(w, state, received, round, steps)
         if self._ascent is not None:
             self._ascent.remember(state, received)
-        if len(self._statistics) and silo:
-            setattr(state, STATISTICS, self._statistics.read())
-        elif len(self._statistics):
-            upload = {**upload, STATISTICS: self._statistics.read()}
-        return ClientResult(client, w, upload, state, total / seen, seen, steps, gradients)
+        if statistics is not None and self._local.batchnorm == "silo":
+            setattr(state, STATISTICS, statistics)
+        elif statistics is not None:
+            upload = {**upload, STATISTICS: statistics}
+        return upload
 
     def _everything(self, client: int, round: Round) -> WholeData:
         """All data of a client."""
         stream = (self._local.seed, "full gradient", round.number, client)
-        return WholeData(self._model, self._data, self._indices[client], stream, self._local.task, self._cost)
+        return WholeData(
+            self._model, self._data, self._indices[client], stream, self._local.task, self._cost, self._local.precision
+        )
 
     def _batches(self, held: int, round: Round, client: int) -> tuple[Iterator[Tensor], int]:
         """A client's mini-batches of a round, as positions among the samples it holds, and how many there are, K."""

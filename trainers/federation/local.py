@@ -13,6 +13,7 @@ from torch import Tensor
 from landscape.autograd.flat import FlatModule
 from landscape.batchnorm import BatchStatistics
 from landscape.compute.cost import SampleCost
+from landscape.compute.precision import Precision
 from landscape.compute.randomness import global_seed
 from landscape.data.micro_batches import micro_batch_size
 from landscape.data.samples import Samples
@@ -46,6 +47,7 @@ class LocalWork:
         batchnorm: whether BatchNorm's running statistics are averaged, or kept by each client (SiloBN).
         parts: ascent, MAN, mixup, cutout, adversary and local optimiser.
         task: kind of targets, which decides the loss.
+        precision: of the network's products.
     """
 
     epochs: int
@@ -60,6 +62,7 @@ class LocalWork:
     batchnorm: Literal["average", "silo"] = "average"
     parts: Parts = field(default_factory=Parts)
     task: Task = "classification"
+    precision: Precision = field(default_factory=Precision)
 
 
 def local_step(
@@ -110,20 +113,53 @@ def clipped(v: Tensor, largest: float) -> Tensor:
     return v * (largest / v.norm(dim=-1, keepdim=True).clamp_min(torch.finfo(v.dtype).tiny)).clamp_max(1.0)
 
 
-def ascending(batch: Batch, ascent: Ascent | None, local: LocalWork, around: Surroundings) -> Gradient:
+def ascending(plain: Gradient, ascent: Ascent | None, local: LocalWork, around: Surroundings) -> Gradient:
     """The gradient that an algorithm uses: through the ascent part, then clipped if gradients are to be clipped."""
-    plain = batch.gradient
     through = plain if ascent is None else lambda w: ascent.gradient(w, plain, around)
     if not local.clip or local.clip_at != "gradient":
         return through
     return lambda w: clipped(through(w), local.clip)
 
 
+@dataclass(frozen=True)
+class Drawn:
+    """A mini-batch with its augmentation drawn: all points of a step have the same inputs.
+
+    Attributes:
+        inputs: as the model takes them, [n, ...].
+        targets: [n, ...].
+        partners: targets of the samples that mixup mixed in; none without it.
+        share: mixup's λ, the share of a sample in its mixture.
+    """
+
+    inputs: Tensor
+    targets: Tensor
+    partners: Tensor | None = None
+    share: float = 1.0
+
+
+def draw(data: Samples, indices: Tensor, local: LocalWork, generator: torch.Generator, dtype: torch.dtype) -> Drawn:
+    """The samples at these positions, augmented as ``local`` says by draws from ``generator``."""
+    inputs, targets = data.stored(indices)
+    if local.augment == "flip-crop":
+        before = generator.get_state()
+        inputs = flip_crop(inputs, generator)
+        if local.task == "segmentation":  # the labels move with the pixels, by the same draws
+            generator.set_state(before)
+            targets = flip_crop(targets[:, None], generator, fill=IGNORED)[:, 0]
+    inputs = data.prepare(inputs, dtype)
+    if local.parts.cutout:
+        inputs = cutout(inputs, local.parts.cutout, generator)
+    if not local.parts.mixup:
+        return Drawn(inputs, targets)
+    inputs, partners, share = mixup(inputs, generator)
+    return Drawn(inputs, targets, targets[partners], share)
+
+
 class Batch:
     """The loss and gradient of one mini-batch.
 
-    The augmentation is drawn once, so that all points have the same inputs.  Only the first point that the gradient is
-    evaluated at updates BatchNorm's running statistics.
+    Only the first point that the gradient is evaluated at updates BatchNorm's running statistics.
 
     Attributes:
         loss: at the first point, without the penalty.
@@ -131,26 +167,9 @@ class Batch:
         slopes: at the first point, the loss's gradients by the tensors that move the inputs, by name.
     """
 
-    def __init__(
-        self, model: FlatModule, data: Samples, indices: Tensor, local: LocalWork, generator: torch.Generator
-    ) -> None:
+    def __init__(self, model: FlatModule, drawn: Drawn, local: LocalWork, statistics: BatchStatistics) -> None:
         self.model, self._parts, self._loss_of = model, local.parts, loss_of(local.task)
-        self._statistics = BatchStatistics(model.module)
-        inputs, self._targets = data.stored(indices)
-        if local.augment == "flip-crop":
-            drawn = generator.get_state()
-            inputs = flip_crop(inputs, generator)
-            if local.task == "segmentation":  # the labels move with the pixels, by the same draws
-                generator.set_state(drawn)
-                self._targets = flip_crop(self._targets[:, None], generator, fill=IGNORED)[:, 0]
-        inputs = data.prepare(inputs, model.dtype)
-        if local.parts.cutout:
-            inputs = cutout(inputs, local.parts.cutout, generator)
-        self._partners: Tensor | None = None
-        if local.parts.mixup:
-            inputs, partners, self._share = mixup(inputs, generator)
-            self._partners = self._targets[partners]
-        self._inputs = inputs
+        self._drawn, self._statistics, self._precision = drawn, statistics, local.precision
         self.loss: Tensor | None = None
         self.gradients = 0
         self.slopes: State | None = None
@@ -179,7 +198,7 @@ class Batch:
             return self.model.gradient(loss if penalty is None else loss + penalty)
 
     def _losses(self) -> tuple[Tensor, Tensor | None]:
-        inputs, man = self._move(self._inputs), self._parts.man
+        inputs, man = self._move(self._drawn.inputs), self._parts.man
         if man is None:
             return self._score(self._outputs(inputs)), None
         with man.watching(self.model.module) as penalty:
@@ -188,9 +207,10 @@ class Batch:
 
     def _outputs(self, inputs: Tensor) -> Tensor:
         try:
-            return self.model.module(inputs)
+            with self._precision.forward(self.model.device):
+                return self._precision.raised(self.model.module(inputs))
         except ValueError as error:
-            if len(self._targets) > 1 or not len(self._statistics):
+            if len(self._drawn.targets) > 1 or not len(self._statistics):
                 raise
             raise FedscapeError(
                 "BatchNorm has no variance in a batch of a single sample: give --last-batch drop or another "
@@ -198,10 +218,11 @@ class Batch:
             ) from error
 
     def _score(self, outputs: Tensor) -> Tensor:
-        loss = self._loss_of(outputs, self._targets)
-        if self._partners is None:
+        drawn = self._drawn
+        loss = self._loss_of(outputs, drawn.targets)
+        if drawn.partners is None:
             return loss
-        return self._share * loss + (1 - self._share) * self._loss_of(outputs, self._partners)
+        return drawn.share * loss + (1 - drawn.share) * self._loss_of(outputs, drawn.partners)
 
 
 class WholeData:
@@ -220,9 +241,10 @@ class WholeData:
         stream: tuple[int, str, int, int],
         task: Task = "classification",
         cost: SampleCost | None = None,
+        precision: Precision | None = None,
     ) -> None:
         self._model, self._data, self._indices, self._stream, self._task = model, data, indices, stream, task
-        self._cost = cost
+        self._cost, self._precision = cost, precision or Precision()
 
     def gradient(self, w: Tensor) -> Tensor:
         """The gradient at ``w`` of the mean loss over all of the client's samples, [d]."""
@@ -233,6 +255,8 @@ class WholeData:
             for indices in self._indices.split(min(size, _MICRO_BATCH)):
                 inputs, targets = self._data.batch(indices, self._model.dtype)
                 with torch.enable_grad():
-                    loss = loss_of(self._task)(self._model.module(inputs), targets)
+                    with self._precision.forward(self._model.device):
+                        outputs = self._model.module(inputs)
+                    loss = loss_of(self._task)(self._precision.raised(outputs), targets)
                 total += len(indices) / len(self._indices) * self._model.gradient(loss)
         return total

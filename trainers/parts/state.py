@@ -42,11 +42,12 @@ class Round:
         lr: the local rate η of this round.
         participation: p = |S|/N, sampled clients over all clients.
         step: in a local step, its number k = 0 … K−1; 0 before and after the local steps.
-        steps: on a client, the number K of local steps that it will take in the round; 0 on the server.
+        steps: on a client, the number K of local steps that it will take in the round, or those of several clients in a
+            column [S, 1]; 0 on the server.
     """
 
     number: int
     lr: float
     participation: float
     step: int = 0
-    steps: int = 0
+    steps: int | Tensor = 0

@@ -25,7 +25,7 @@ from trainers.algorithms import algorithm_name
 from trainers.federation.weights import ClientWeights
 from trainers.parts.parts import Parts
 from trainers.runs.earlier import in_todays_terms
-from trainers.settings import FREE_ON_RESUME, Settings
+from trainers.settings import FREE_ON_RESUME, ExecutorName, Settings
 
 
 class RunDirectory:
@@ -97,6 +97,16 @@ class RunDirectory:
             return asked
         rule = self.config().get("settings", {}).get("normalise", self._before)
         return "data" if rule == "data" else asked
+
+    def executor(self, asked: ExecutorName) -> ExecutorName:
+        """The executor of a run that may be there already: ``auto`` is then the one it began with.
+
+        Versions that had no such setting trained one client after the other.
+        """
+        if asked != "auto" or not (self.path / "config.json").exists():
+            return asked
+        recorded = self.config().get("settings", {}).get("executor", "sequential")
+        return "batched" if recorded == "batched" else "sequential"
 
     def _compare(self, config: dict[str, Any], algorithm: Algorithm) -> None:
         earlier = in_todays_terms(self.config(), config["settings"]["weighting"], str(self.path))

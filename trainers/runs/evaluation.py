@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from landscape.autograd.flat import FlatModule
 from landscape.batchnorm import BatchStatistics
 from landscape.compute.cost import threads_for
+from landscape.compute.precision import Precision
 from landscape.data.micro_batches import micro_batch_size
 from landscape.data.samples import Samples
 from landscape.datasets import Dataset
@@ -26,7 +27,7 @@ class Evaluator:
         module: the model; it is copied.
         dataset: training and test data.
         partition: the training samples of each client.
-        device, dtype: of the arithmetic.
+        device, precision: of the arithmetic.
         test_partition: the test samples of each client; all of them, reweighted, unless given.
     """
 
@@ -36,11 +37,14 @@ class Evaluator:
         dataset: Dataset,
         partition: Partition,
         device: torch.device,
-        dtype: torch.dtype,
+        precision: Precision,
         test_partition: Partition | None = None,
     ) -> None:
-        self._test = Landscape(module, dataset.test, device=device, dtype=dtype, task=dataset.task)
-        self._model = FlatModule(module, device, dtype)
+        name = "tf32" if precision.name == "tf32" else precision.dtype
+        self._test = Landscape(module, dataset.test, device=device, dtype=name, task=dataset.task)
+        self._evaluate = self._test.evaluator(bf16=precision.bf16)
+        self._precision = precision
+        self._model = FlatModule(module, device, precision.dtype)
         self._model.module.eval()
         self._dataset, self._classes = dataset, dataset.classes
         self._clients = _tensors(partition)
@@ -64,7 +68,7 @@ class Evaluator:
     def on_test(self, w: Tensor, statistics: Tensor) -> dict[str, Any]:
         """Loss and accuracy on the test data, and mIoU for segmentation."""
         self._of_test.load(statistics)
-        result = self._test.evaluate(w)
+        result = self._evaluate(w)
         scores = {"test_loss": result.loss, "test_accuracy": result.accuracy}
         return scores if result.mean_iou is None else scores | {"test_miou": result.mean_iou}
 
@@ -104,7 +108,9 @@ class Evaluator:
         found = []
         for inputs, targets in zip(data.inputs.split(size), data.targets.split(size), strict=True):
             with threads_for(math.inf if self._cost is None else self._cost.flops * len(inputs)):
-                outputs = model.module(data.prepare(inputs.to(model.device), model.dtype))
+                prepared = data.prepare(inputs.to(model.device), model.dtype)
+                with self._precision.arithmetic(), self._precision.forward(model.device):
+                    outputs = model.module(prepared)
             right = (outputs.argmax(dim=1).cpu() == targets.cpu()).double()
             if self._dataset.task == "segmentation":
                 labelled = (targets != IGNORED).flatten(1).sum(1).cpu()

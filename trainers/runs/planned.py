@@ -26,7 +26,7 @@ State = Literal["missing", "partial", "done", "failed"]
 
 SCHEMA = 1
 """Of the result of a run; raised where the same settings come to mean another computation."""
-SPEED = ("device", "data_dir", "client_store")
+SPEED = ("device", "data_dir", "client_store", "executor", "clients_at_once")
 """Settings that decide where a run computes and from where it reads, and not its result (but for rounding)."""
 
 

@@ -15,8 +15,9 @@ from torch import Tensor
 from landscape.autograd.flat import FlatModule
 from landscape.batchnorm import BatchStatistics
 from landscape.checkpoints.checkpoint import Checkpoint
-from landscape.compute.devices import resolve_device, resolve_dtype
+from landscape.compute.devices import resolve_device
 from landscape.compute.memory import keep_freed_memory
+from landscape.compute.precision import Precision
 from landscape.data.normalisation import Normalisation, normalised, recorded
 from landscape.datasets import Dataset, load_dataset, recorded_name
 from landscape.models import build_model
@@ -26,7 +27,7 @@ from landscape.partitions.partition import Partition, partition_dataset
 from landscape.terminal.progress import Progress
 from trainers.algorithm import Algorithm
 from trainers.algorithms import algorithm_name
-from trainers.federation.execution import SequentialExecutor
+from trainers.federation.choice import choose, executor
 from trainers.federation.federation import Federation
 from trainers.federation.local import LocalWork
 from trainers.parts.parts import Parts
@@ -110,7 +111,9 @@ class _Training:
 
     def __init__(self, algorithm: Algorithm, settings: Settings, parts: Parts, directory: RunDirectory) -> None:
         self.algorithm, self.settings, self.parts, self.directory = algorithm, settings, parts, directory
-        device, dtype = resolve_device(settings.device), resolve_dtype(settings.dtype)
+        device, precision = resolve_device(settings.device), Precision(settings.dtype)
+        precision.check(device)
+        dtype = precision.dtype
         raw = load_dataset(settings.data, settings.folder)
         self.settings = settings = replace(settings, normalise=directory.normalise(settings.normalise, raw))
         self.dataset: Dataset = normalised(raw, None if settings.normalise == "auto" else settings.normalise)
@@ -123,7 +126,7 @@ class _Training:
         module = build_model(settings.model, seed=settings.seed, **self.model_kwargs)
         require_outputs(module, self.dataset.task, self.dataset.classes, self.dataset.train)
         self._check_man(module, dtype)
-        self.evaluator = Evaluator(module, self.dataset, self.partition, device, dtype, self.test_partition)
+        self.evaluator = Evaluator(module, self.dataset, self.partition, device, precision, self.test_partition)
         self.model = FlatModule(module, device, dtype)
         self.statistics = BatchStatistics(self.model.module)
         local = LocalWork(
@@ -139,11 +142,15 @@ class _Training:
             settings.batchnorm,
             parts,
             self.dataset.task,
+            precision,
         )
-        executor = SequentialExecutor(self.model, self.dataset.train.placed(device), self.partition, algorithm, local)
+        samples = self.dataset.train.placed(device)
+        asked = replace(settings, executor=directory.executor(settings.executor))
+        self.choice = choose(self.model, samples, algorithm, local, asked)
+        self.settings = settings = replace(settings, executor=self.choice.name)
         self.federation = Federation(
             algorithm,
-            executor,
+            executor(self.choice, self.model, samples, self.partition, algorithm, local),
             settings,
             self.model.buffer.clone(),
             parts,
@@ -179,6 +186,7 @@ class _Training:
         if progress:
             print(f"the inputs of {self.dataset.name} are {Normalisation.of(self.dataset)}", file=sys.stderr)
             print(federation.weights.describe(), file=sys.stderr)
+            print(self.choice, file=sys.stderr)
         if progress and federation.store.peak_memory:
             print(federation.store.describe(), file=sys.stderr)
         if self.test_partition is not None:

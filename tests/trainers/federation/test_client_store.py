@@ -122,8 +122,10 @@ def test_a_saved_version_outlives_all_that_is_put_until_the_next_is_saved(tmp_pa
 @pytest.mark.parametrize("before", ["host", "disk"])
 @pytest.mark.parametrize("after", ["host", "disk"])
 @pytest.mark.parametrize("saved", [True, False], ids=["settled", "killed before settle"])
-def test_a_killed_store_goes_on_as_one_that_was_not(before, after, saved, tmp_path):
+@pytest.mark.parametrize("inline", [1 << 20, 0], ids=["small states", "large states"])
+def test_a_killed_store_goes_on_as_one_that_was_not(before, after, saved, inline, tmp_path, monkeypatch):
     """Also into another kind of store: a run may be resumed with less memory, or more."""
+    monkeypatch.setattr(trainers.federation.client_store, "_INLINE", inline)
     whole = store("host")
     work(whole, range(12))
     killed = store(before, tmp_path / "clients")
@@ -136,21 +138,66 @@ def test_a_killed_store_goes_on_as_one_that_was_not(before, after, saved, tmp_pa
     work(killed, range(7, 11))  # after the save: lost with the kill
     resumed = store(after, tmp_path / "clients")
     resumed.restore(load_torch(tmp_path / "state.pt"))
-    if after == "disk":
+    if after == "disk" or (before, inline) == ("host", 0):
         assert len(files(tmp_path / "clients")) == 5, "orphans are gone"
     work(resumed, range(7, 12))
     assert all(equal(resumed.fetch(client), whole.fetch(client)) for client in range(8))
     resumed.export(), resumed.settle()
-    assert len(files(tmp_path / "clients")) == (5 if after == "disk" else 0)
+    assert len(files(tmp_path / "clients")) == (5 if after == "disk" or not inline else 0)
+
+
+def test_an_export_of_large_states_in_memory_writes_those_that_changed(tmp_path, monkeypatch):
+    monkeypatch.setattr(trainers.federation.client_store, "_INLINE", 0)
+    kept = store("host", tmp_path)
+    for client in range(4):
+        kept.put(client, state(1, client))
+    assert files(tmp_path) == [], "nothing before it is asked for"
+    assert kept.export() == {0: 1, 1: 1, 2: 1, 3: 1}
+    kept.settle()
+    kept.put(2, state(2, 2)), kept.put(2, state(3, 2))
+    assert kept.export() == {0: 1, 1: 1, 2: 2, 3: 1}
+    assert files(tmp_path) == ["000000-1.pt", "000001-1.pt", "000002-1.pt", "000002-2.pt", "000003-1.pt"]
+    kept.settle()
+    assert files(tmp_path) == ["000000-1.pt", "000001-1.pt", "000002-2.pt", "000003-1.pt"]
+    assert equal(kept.fetch(2), state(3, 2))
+
+
+def test_an_export_that_cannot_be_written_leaves_the_one_before(tmp_path, monkeypatch):
+    monkeypatch.setattr(trainers.federation.client_store, "_INLINE", 0)
+    kept = store("host", tmp_path)
+    kept.put(1, state(1, 1)), kept.put(2, state(1, 2))
+    before = kept.export()
+    kept.settle()
+    kept.put(1, state(2, 1)), kept.put(2, state(2, 2))
+    replace, calls = os.replace, []
+
+    def fail(*names):
+        calls.append(names)
+        if len(calls) == 2:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        replace(*names)
+
+    monkeypatch.setattr(os, "replace", fail)
+    with pytest.raises(FedscapeError, match="No space left on device"):
+        kept.export()
+    monkeypatch.undo()
+    monkeypatch.setattr(trainers.federation.client_store, "_INLINE", 0)
+    resumed = store("host", tmp_path)
+    resumed.restore(before)
+    assert equal(resumed.fetch(1), state(1, 1))
+    assert equal(resumed.fetch(2), state(1, 2))
+    assert resumed.export() == before
 
 
 SCRIPT = """
 import sys
 from pathlib import Path
 from landscape.storage.files import load_torch, save_torch
+import trainers.federation.client_store
 from tests.trainers.federation.test_client_store import store, work
-folder, rounds = Path(sys.argv[1]), int(sys.argv[2])
-kept, done = store("disk", folder / "clients"), 0
+folder, rounds, where = Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
+trainers.federation.client_store._INLINE = 0
+kept, done = store(where, folder / "clients"), 0
 if (folder / "state.pt").exists():
     saved = load_torch(folder / "state.pt")
     kept.restore(saved["clients"])
@@ -163,18 +210,19 @@ for round in range(done, rounds):
 """
 
 
-def test_killed_at_any_moment_by_the_system(tmp_path):
+@pytest.mark.parametrize("where", ["disk", "host"])
+def test_killed_at_any_moment_by_the_system(where, tmp_path):
     kills = 0
     for rounds_first in (1, 7, 20):
-        working = start_process(python, SCRIPT, tmp_path, 100_000)
+        working = start_process(python, SCRIPT, tmp_path, 100_000, where)
         for _ in range(rounds_first):
             working.lines.readline()
         time.sleep(0.003 * rounds_first)
         kills += working.kill() == -signal.SIGKILL
     assert kills == 3
     rounds = load_torch(tmp_path / "state.pt")["round"] + 5
-    assert run_process(python, SCRIPT, tmp_path, rounds)[0] == 0
-    whole, resumed = store("host"), store("disk", tmp_path / "clients")
+    assert run_process(python, SCRIPT, tmp_path, rounds, where)[0] == 0
+    whole, resumed = store("host"), store(where, tmp_path / "clients")
     work(whole, range(rounds))
     resumed.restore(load_torch(tmp_path / "state.pt")["clients"])
     assert all(equal(resumed.fetch(client), whole.fetch(client)) for client in range(8))

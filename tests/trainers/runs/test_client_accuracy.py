@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from landscape import Checkpoint, FedscapeError, Partition, Samples, build_model, load_dataset
+from landscape.compute.precision import Precision
 from landscape.datasets import Dataset
 from tests.trainers.federations import net, partition, samples
 from trainers import FedAvg, Settings, train
@@ -68,7 +69,9 @@ def test_is_weighted_by_client_and_not_by_sample():
     dataset = Dataset("random", samples(), test, 3)
     module = net()
     w = torch.cat([p.detach().reshape(-1) for p in module.parameters()])
-    found = Evaluator(module, dataset, partition(), torch.device("cpu"), torch.float64).by_client(w, w.new_zeros(0))
+    found = Evaluator(module, dataset, partition(), torch.device("cpu"), Precision("float64")).by_client(
+        w, w.new_zeros(0)
+    )
     expected = by_hand(module, dataset, partition().clients, 3)
     assert found == pytest.approx(expected, abs=1e-12)
     assert found["client_train_accuracy"] != pytest.approx(float(np.mean(right(module, samples()))), abs=1e-3)
@@ -76,7 +79,7 @@ def test_is_weighted_by_client_and_not_by_sample():
 
 def test_is_that_of_the_point_asked_for():
     dataset = Dataset("random", samples(), samples(), 3)
-    evaluator = Evaluator(net(), dataset, partition(), torch.device("cpu"), torch.float64)
+    evaluator = Evaluator(net(), dataset, partition(), torch.device("cpu"), Precision("float64"))
     w = torch.cat([p.detach().reshape(-1) for p in net().parameters()])
     here, there, again = (evaluator.by_client(point, w.new_zeros(0)) for point in (w, -w, w))
     assert here == again != there

@@ -249,7 +249,7 @@ def row_of(run):
 
 
 def test_the_last_good_model_has_its_own_batch_statistics(tmp_path):
-    settings = Settings(**SHORT, model="tests.trainers.user_code:normalised")
+    settings = Settings(**SHORT, model="tests.trainers.user_code:normalised", executor="sequential")
     plain = train(FedAvg(), replace(settings, rounds=2), out=tmp_path / "plain")
     run = train(poisoned(lambda w: w * torch.nan), settings, out=tmp_path / "run")
     good, bad = Checkpoint.load(plain.checkpoint), Checkpoint.load(run.checkpoint)

@@ -10,13 +10,14 @@ from torch import Tensor, nn
 from analysis.hessian.__main__ import main as measure
 from landscape import Checkpoint, FedscapeError, Landscape, Samples
 from landscape.autograd.flat import FlatModule
+from landscape.batchnorm import BatchStatistics
 from landscape.tasks import IGNORED, mean_iou, pixel_cross_entropy
 from landscape.terminal.command import run as command
 from tests.trainers.runs.shapes import CLASSES, drawn, network, shapes
 from trainers import Parts, Scaffold, Settings, train
 from trainers.__main__ import main
 from trainers.algorithms import FedAvg, FedSAM
-from trainers.federation.local import Batch, LocalWork, WholeData
+from trainers.federation.local import Batch, LocalWork, WholeData, draw
 from trainers.runs import read_runs, report
 
 SHAPES, NETWORK = "tests.trainers.runs.shapes:shapes", "tests.trainers.runs.shapes:network"
@@ -100,7 +101,8 @@ def test_the_report_has_a_column_for_miou(run):
 
 def batch(task_local: LocalWork, data: Samples, seed: int = 0) -> Batch:
     model = FlatModule(network((1, 12, 12), CLASSES), torch.device("cpu"), torch.float64)
-    return Batch(model, data, torch.arange(len(data)), task_local, torch.Generator().manual_seed(seed))
+    drawn = draw(data, torch.arange(len(data)), task_local, torch.Generator().manual_seed(seed), torch.float64)
+    return Batch(model, drawn, task_local, BatchStatistics(model.module))
 
 
 def local(**changes) -> LocalWork:
@@ -131,17 +133,19 @@ class Looking(nn.Module):
 
 
 def test_labels_move_with_the_pixels_that_are_flipped_and_cropped():
-    draw = torch.Generator().manual_seed(1)
-    maps = torch.randint(0, 2, (20, 9, 7), generator=draw, dtype=torch.uint8)
+    random = torch.Generator().manual_seed(1)
+    maps = torch.randint(0, 2, (20, 9, 7), generator=random, dtype=torch.uint8)
     data = Samples(maps[:, None] + 1, maps)  # a pixel shows its label, and padding is 0
     model = FlatModule(Looking(), torch.device("cpu"), torch.float64)
-    mine = Batch(model, data, torch.arange(20), local(task="segmentation", augment="flip-crop"), draw)
+    work = local(task="segmentation", augment="flip-crop")
+    drawn = draw(data, torch.arange(20), work, random, torch.float64)
+    mine = Batch(model, drawn, work, BatchStatistics(model.module))
     mine.gradient(model.buffer.clone())
     seen = model.module.seen[:, 0]
     wanted = torch.where(seen == 0, IGNORED, seen - 1).to(torch.uint8)
     assert (seen == 0).any()
     assert not torch.equal(wanted, maps)
-    assert torch.equal(mine._targets, wanted)
+    assert torch.equal(drawn.targets, wanted)
     expected = pixel_cross_entropy(torch.stack([seen, -seen], 1), wanted)
     assert mine.loss.item() == pytest.approx(expected.item(), rel=1e-12)
 

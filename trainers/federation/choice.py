@@ -1,0 +1,112 @@
+"""Which executor a run takes: by shapes and the device, never by the clock."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from landscape.autograd.flat import FlatModule
+from landscape.autograd.stacked import StackedModule
+from landscape.data.micro_batches import cost_in
+from landscape.data.samples import Samples
+from landscape.errors import FedscapeError
+from landscape.partitions.partition import Partition
+from trainers.algorithm import Algorithm
+from trainers.federation.batched import BatchedExecutor, refusal
+from trainers.federation.execution import SequentialExecutor
+from trainers.federation.local import LocalWork
+from trainers.settings import ExecutorName, Settings
+
+MOST_FLOPS = {"cpu": 1e7, "cuda": 1e9}
+"""``auto`` takes several clients at once below so many operations of a mini-batch's forward pass.
+
+On one CPU thread, steps of ten clients at once beside one after the other: digits_cnn with batches of 8 (1.3e6)
+2.4 times as fast, of 32 (5.4e6) 1.5 times, of 128 (2.2e7) 0.94 times; dense 784-64-64-10 with batches of 20 (2.2e6)
+1.9 times, 784-256-256-10 (1.1e7) 0.66 times, lenet_fed 0.7 times at any batch.  For CUDA nothing has been measured: a
+step of a small network is the start of its kernels there, and ``benchmarks/gpu.py`` times both.
+"""
+MOST_PARAMETERS = {"cpu": 100_000, "cuda": 10_000_000}
+"""``auto`` takes several clients at once below so many parameters: rows must stay in the caches."""
+_MEMORY = 2**30
+"""Bytes that the rows of clients at once may take, counted as twelve vectors a client."""
+
+
+@dataclass(frozen=True)
+class Choice:
+    """An executor, and why it was taken.
+
+    Attributes:
+        name: ``sequential`` or ``batched``.
+        width: clients at once at most.
+        reason: in half a sentence.
+    """
+
+    name: ExecutorName
+    width: int
+    reason: str
+
+    def __str__(self) -> str:
+        """The line that a run prints.
+
+        Example:
+            >>> from trainers.federation.choice import Choice
+            >>> print(Choice("batched", 20, "a step is small"))
+            clients are trained up to 20 at once: a step is small (--executor batched)
+        """
+        how = "one after the other" if self.name == "sequential" else f"up to {self.width} at once"
+        return f"clients are trained {how}: {self.reason} (--executor {self.name})"
+
+
+def choose(model: FlatModule, data: Samples, algorithm: Algorithm, local: LocalWork, settings: Settings) -> Choice:
+    """The executor that the settings ask for, or the one that suits the shapes and the device.
+
+    Raises:
+        FedscapeError: several clients at once are asked for, and cannot be.
+    """
+    width = settings.clients_at_once or _width(model, settings)
+    if settings.executor == "sequential":
+        return Choice("sequential", 1, "as asked for")
+    if settings.executor == "batched":
+        if reason := refusal(StackedModule(model), data, algorithm, local):
+            raise FedscapeError(f"clients cannot be trained at once: {reason}; give --executor sequential")
+        return Choice("batched", width, "as asked for")
+    reason = _against(model, data, algorithm, local, width)
+    return Choice("batched", width, "a step is small") if reason is None else Choice("sequential", 1, reason)
+
+
+def executor(
+    choice: Choice,
+    model: FlatModule,
+    data: Samples,
+    partition: Partition,
+    algorithm: Algorithm,
+    local: LocalWork,
+) -> SequentialExecutor:
+    """The executor that was chosen."""
+    if choice.name == "sequential":
+        return SequentialExecutor(model, data, partition, algorithm, local)
+    return BatchedExecutor(model, data, partition, algorithm, local, choice.width)
+
+
+def _width(model: FlatModule, settings: Settings) -> int:
+    size = 12 * model.space.dimension * model.dtype.itemsize
+    return max(1, min(settings.per_round if settings.sampling == "exact" else settings.clients, _MEMORY // size, 64))
+
+
+def _against(model: FlatModule, data: Samples, algorithm: Algorithm, local: LocalWork, width: int) -> str | None:
+    """Why ``auto`` does not take several clients at once."""
+    kind = model.device.type
+    if width == 1:
+        return "there is one at a time"
+    if not all(_ours(part) for part in (algorithm, *vars(local.parts).values())):
+        return "an algorithm or part of your own may not be written for rows of clients"
+    cost = cost_in(model.module, data, model.dtype)
+    batch = local.batch_size or len(data)
+    if cost is None or cost.flops * batch >= MOST_FLOPS[kind]:
+        return "a step is all arithmetic"
+    if model.space.dimension >= MOST_PARAMETERS[kind]:
+        return "rows of so many parameters do not stay in the caches"
+    return refusal(StackedModule(model), data, algorithm, local)
+
+
+def _ours(part: object) -> bool:
+    return type(part).__module__.partition(".")[0] in ("trainers", "landscape", "builtins")
