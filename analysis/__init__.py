@@ -4,6 +4,7 @@ The one-call front doors are ``measure_hessian``, ``measure_surface`` and ``meas
 work on any symmetric operator.
 """
 
+import landscape.starting  # noqa: F401 - first: Ctrl-C is quiet from here on
 from analysis.corruptions import measure_corruptions
 from analysis.hessian import HessianReport, measure_hessian
 from analysis.hessian.density import Density, estimate_density

@@ -4,6 +4,7 @@
 function.
 """
 
+import landscape.starting  # noqa: F401 - first: Ctrl-C is quiet from here on
 from figures.comparison import Comparison, compare
 from figures.images import contact_sheet
 

@@ -15,13 +15,16 @@ from analysis.source import Source
 from figures.commands.gallery import Gallery
 from figures.commands.listing import List, Show, Status
 from figures.commands.make import Make
-from figures.comparison import compare
+from figures.comparison import compare, written
 from figures.demo import demo
 from figures.images import contact_sheet
 from landscape import load_dataset
+from landscape.checkpoints.foreign import file_and_client
+from landscape.storage.outputs import ForceFlag, check_outputs, pictures
 from landscape.storage.pictures import check_picture, draw_picture
 from landscape.storage.style import PictureStyle
 from landscape.terminal.command import parse, run
+from landscape.terminal.stopping import continuing
 
 PROGRAM = "python -m figures"
 
@@ -55,6 +58,7 @@ class Compare:
     """Lanczos steps of each probe of the density"""
     seed: int = 0
     """of all random vectors; the surfaces share their random numbers"""
+    force: ForceFlag = False
     quiet: bool = False
     """no progress bars"""
     source: Source = field(default_factory=Source)
@@ -62,8 +66,12 @@ class Compare:
 
     def run(self) -> None:
         """Measure, draw, print."""
-        options = {name: value for name, value in vars(self).items() if name not in ("checkpoints", "out", "quiet")}
-        result = compare(self.checkpoints, self.out, **options, progress=not self.quiet)
+        own = ("checkpoints", "out", "force", "quiet")
+        options = {name: value for name, value in vars(self).items() if name not in own}
+        read = [file_and_client(file)[0] for file in self.checkpoints]
+        check_outputs(written("--out", self.out, paper=self.style.paper), read, force=self.force)
+        with continuing(f"the measurements so far are in {self.out / 'cache'}: the same command continues"):
+            result = compare(self.checkpoints, self.out, **options, progress=not self.quiet)
         print("\n".join([str(result.table()), *result.notes()]))
         print("\n".join(f"written: {file}" for file in result.files))
 
@@ -74,12 +82,15 @@ class Demo:
 
     out: Annotated[Path, tyro.conf.arg(metavar="DIR")] = Path("demo")
     """folder for the runs and the sheet"""
+    force: ForceFlag = False
     quiet: bool = False
     """no progress bars"""
 
     def run(self) -> None:
         """Train, measure, draw, print."""
-        demo(self.out, progress=not self.quiet)
+        check_outputs(written("--out", self.out / "compare"), force=self.force)
+        with continuing(f"the work so far is in {self.out}: the same command continues"):
+            demo(self.out, force=self.force, progress=not self.quiet)
 
 
 @dataclass(frozen=True)
@@ -96,11 +107,13 @@ class ContactSheet:
     """how many, at random"""
     out: Annotated[Path, tyro.conf.arg(metavar="FILE")] = Path("contact-sheet.png")
     """picture to write"""
+    force: ForceFlag = False
     style: PictureStyle = field(default_factory=PictureStyle)
 
     def run(self) -> None:
         """Load, draw, write."""
         check_picture(self.out)
+        check_outputs(pictures("--out", self.out, paper=self.style.paper), force=self.force)
         dataset = load_dataset(self.data, self.data_dir)
         draw_picture(lambda: contact_sheet(dataset, self.images, self.split), self.out, self.style)
         print(f"written: {self.out}")

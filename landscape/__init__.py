@@ -1,5 +1,6 @@
 """The loss as a function of a flat vector of parameters: models, data, losses, checkpoints."""
 
+import landscape.starting  # noqa: F401 - first: Ctrl-C is quiet from here on
 from landscape.checkpoints.checkpoint import Checkpoint
 from landscape.data.samples import Samples
 from landscape.datasets import DATASETS, Dataset, load_dataset, make_dataset

@@ -1,5 +1,6 @@
 """Federated training: algorithms, the parts that go with them, and runs that write checkpoints."""
 
+import landscape.starting  # noqa: F401 - first: Ctrl-C is quiet from here on
 from landscape.activations import MAN
 from trainers.algorithm import Algorithm, Mean, Round, State, unit
 from trainers.algorithms import (

@@ -14,10 +14,13 @@ from analysis.corruptions.measure import measure_corruptions
 from analysis.corruptions.robustness import Robustness
 from analysis.source import Place, option
 from landscape import FedscapeError
+from landscape.checkpoints.foreign import file_and_client
 from landscape.data.corruptions import SEVERITIES
-from landscape.storage.files import make_directory, write_json, write_text
+from landscape.storage.files import write_json, write_text
+from landscape.storage.outputs import PRODUCER, ForceFlag, Output, check_outputs, pictures
 from landscape.storage.style import PictureStyle, StyleName
 from landscape.terminal.command import parse, run
+from landscape.terminal.stopping import continuing
 from landscape.version import versions
 
 PROGRAM = "python -m analysis.corruptions"
@@ -49,8 +52,21 @@ class Command:
     """of generated corruptions"""
     place: Place = field(default_factory=Place)
     style: PictureStyle = field(default_factory=PictureStyle)
+    force: ForceFlag = False
     quiet: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
     """no progress bar"""
+
+    def outputs(self) -> list[Output]:
+        """All files that the command writes."""
+        at, columns = self.out, ("model", "corruption", "images")
+        return [
+            Output("--out", at / "corruptions.jsonl", "lines", continued=True),
+            Output("--out", at / "corruptions.json", "json", ("checkpoints", "corruptions", "severities")),
+            Output("--out", at / "corruptions.csv", "csv", columns),
+            Output("--out", at / "corruptions.md", "markdown"),
+            Output("--out", at / "corruptions.tex", "latex"),
+            *pictures("--out", at / "corruptions.png", paper=self.style.paper),
+        ]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -59,9 +75,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     command = parse(lambda: tyro.cli(Command, prog=PROGRAM, args=given, config=(tyro.conf.OmitArgPrefixes,)), PROGRAM)
     if not command.checkpoints:
         raise FedscapeError(f"give at least one checkpoint file (see {PROGRAM} --help)")
-    out = make_directory(command.out)
-    state = out / "corruptions.jsonl"
-    try:
+    check_outputs(command.outputs(), [file_and_client(file)[0] for file in command.checkpoints], force=command.force)
+    out, state = command.out, command.out / "corruptions.jsonl"
+    with continuing(f"what was measured so far is in {state}: the same command continues"):
         found = measure_corruptions(
             command.checkpoints,
             command.corruptions,
@@ -72,9 +88,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
             state=state,
             progress=not command.quiet,
         )
-    except KeyboardInterrupt:
-        print(f"what was measured so far is in {state}: the same command continues", file=sys.stderr)
-        raise
     print(found)
     save(found, [str(path) for path in command.checkpoints], out, command.style)
     return 0
@@ -90,8 +103,10 @@ def save(found: Robustness, paths: Sequence[str], out: Path, style: PictureStyle
     write_json(out / "corruptions.json", numbers)
     details, summary = found.details(), found.summary()
     write_text(out / "corruptions.csv", details.csv())
-    write_text(out / "corruptions.md", f"{found.title}\n\n{summary.markdown()}\n{details.markdown()}")
-    write_text(out / "corruptions.tex", f"% {found.title}\n{summary.latex()}\n{details.latex()}")
+    write_text(
+        out / "corruptions.md", f"<!-- {PRODUCER} -->\n\n{found.title}\n\n{summary.markdown()}\n{details.markdown()}"
+    )
+    write_text(out / "corruptions.tex", f"% {PRODUCER}\n% {found.title}\n{summary.latex()}\n{details.latex()}")
     found.plot(out / "corruptions.png", style)
     print(f"\nnumbers: {out / 'corruptions.json'}\ntables: {out / 'corruptions.csv'}, .md, .tex")
     print(f"plot: {out / 'corruptions.png'}")

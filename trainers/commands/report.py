@@ -12,6 +12,7 @@ import tyro
 
 from landscape.errors import FedscapeError
 from landscape.storage.files import write_json, write_text
+from landscape.storage.outputs import PRODUCER, ForceFlag, Output, check_outputs
 from landscape.terminal.command import parse
 from trainers.runs.comparison import presented, report, warnings
 from trainers.runs.records import read_runs
@@ -44,6 +45,17 @@ class Command:
     """write all columns there, an object a row"""
     latex: Annotated[Path | None, optional("FILE", "none")] = None
     """write the printed table there, for LaTeX with booktabs"""
+    force: ForceFlag = False
+
+    def outputs(self) -> list[Output]:
+        """All files that the command writes."""
+        columns = ("run", "algorithm", "status")
+        found = [
+            ("--csv", self.csv, "csv", columns),
+            ("--json", self.json, "json", columns),
+            ("--latex", self.latex, "latex", ()),
+        ]
+        return [Output(option, path, kind, signs) for option, path, kind, signs in found if path is not None]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -52,6 +64,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     command = parse(lambda: tyro.cli(Command, prog=PROGRAM, args=given), PROGRAM)
     if not command.runs:
         raise FedscapeError(f"give at least one run directory (see {PROGRAM} --help)")
+    read = [run / name for run in command.runs for name in ("config.json", "metrics.jsonl", "result.json")]
+    check_outputs(command.outputs(), read, force=command.force)
     runs = read_runs(command.runs)
     table = report(runs, command.targets, group=command.group)
     shown = presented(table)
@@ -63,7 +77,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if command.json is not None:
         write_json(command.json, {"runs": [dict(zip(table.columns, row, strict=True)) for row in table.rows]})
     if command.latex is not None:
-        write_text(command.latex, shown.latex())
+        write_text(command.latex, f"% {PRODUCER}\n{shown.latex()}")
     for file in (command.csv, command.json, command.latex):
         if file is not None:
             print(f"table: {file}")
