@@ -154,8 +154,9 @@ def deaf() -> None:
 
 
 def told(stopped: KeyboardInterrupt) -> int:
-    """Print why the work ended, in one sentence; the exit code."""
+    """Print why the work ended, in one sentence (of torchrun's ranks the first alone); the exit code."""
     if not isinstance(stopped, StoppedError):
         stopped = StoppedError(signal.SIGINT)
-    print(stopped, file=sys.stderr)
+    if os.environ.get("RANK", "0") == "0":
+        print(stopped, file=sys.stderr)
     return stopped.code
