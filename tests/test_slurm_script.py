@@ -1,4 +1,4 @@
-"""The requeue script of ``docs``, with stand-ins for ``srun`` and ``scontrol``: it requeues after 75 and nothing else."""
+"""The requeue script of ``docs``, with stand-ins for ``srun`` and ``scontrol``, requeues after 75 and nothing else."""
 
 import os
 import shutil
