@@ -12,10 +12,13 @@ from typing import Annotated, Any, Literal, Protocol
 import tyro
 
 from analysis.source import Source
+from landscape.checkpoints.foreign import checkpoint_file
 from landscape.datasets import load_dataset
+from landscape.storage.outputs import ForceFlag, check_outputs, pictures
 from landscape.storage.style import PictureStyle
 from landscape.terminal import command
 from landscape.terminal.guides import GUIDES
+from landscape.terminal.stopping import continuing
 
 PROGRAM = "python -m figures"
 
@@ -49,6 +52,7 @@ class Compare:
     """Lanczos steps of each probe of the density"""
     seed: int = 0
     """of all random vectors; the surfaces share their random numbers"""
+    force: ForceFlag = False
     quiet: bool = False
     """no progress bars"""
     source: Source = field(default_factory=Source)
@@ -56,10 +60,14 @@ class Compare:
 
     def run(self) -> None:
         """Measure, draw, print."""
-        from figures.comparison import compare
+        from figures.comparison import compare, written
 
-        options = {name: value for name, value in vars(self).items() if name not in ("checkpoints", "out", "quiet")}
-        result = compare(self.checkpoints, self.out, **options, progress=not self.quiet)
+        own = ("checkpoints", "out", "force", "quiet")
+        options = {name: value for name, value in vars(self).items() if name not in own}
+        read = [checkpoint_file(file) for file in self.checkpoints]
+        check_outputs(written("--out", self.out, paper=self.style.paper), read, force=self.force)
+        with continuing(f"the measurements so far are in {self.out / 'cache'}: the same command continues"):
+            result = compare(self.checkpoints, self.out, **options, progress=not self.quiet)
         print("\n".join([str(result.table()), *result.notes()]))
         print("\n".join(f"written: {file}" for file in result.files))
 
@@ -70,14 +78,18 @@ class Demo:
 
     out: Annotated[Path, tyro.conf.arg(metavar="DIR")] = Path("demo")
     """folder for the runs and the sheet"""
+    force: ForceFlag = False
     quiet: bool = False
     """no progress bars"""
 
     def run(self) -> None:
         """Train, measure, draw, print."""
+        from figures.comparison import written
         from figures.demo import demo
 
-        demo(self.out, progress=not self.quiet)
+        check_outputs(written("--out", self.out / "compare"), force=self.force)
+        with continuing(f"the work so far is in {self.out}: the same command continues"):
+            demo(self.out, force=self.force, progress=not self.quiet)
 
 
 @dataclass(frozen=True)
@@ -94,6 +106,7 @@ class ContactSheet:
     """how many, at random"""
     out: Annotated[Path, tyro.conf.arg(metavar="FILE")] = Path("contact-sheet.png")
     """picture to write"""
+    force: ForceFlag = False
     style: PictureStyle = field(default_factory=PictureStyle)
 
     def run(self) -> None:
@@ -102,6 +115,7 @@ class ContactSheet:
         from landscape.storage.pictures import check_picture, draw_picture
 
         check_picture(self.out)
+        check_outputs(pictures("--out", self.out, paper=self.style.paper), force=self.force)
         dataset = load_dataset(self.data, self.data_dir)
         draw_picture(lambda: contact_sheet(dataset, self.images, self.split), self.out, self.style)
         print(f"written: {self.out}")

@@ -26,6 +26,7 @@ from landscape.checkpoints.foreign import open_checkpoint
 from landscape.checkpoints.names import distinct_labels
 from landscape.storage.canvas import across, new_figure, pt
 from landscape.storage.files import make_directory
+from landscape.storage.outputs import Output, pictures
 from landscape.storage.pictures import draw_picture
 from landscape.storage.style import PictureStyle, StyleName, current_style
 from landscape.terminal.table import Table
@@ -242,6 +243,13 @@ def compare(
     sheet = folder / "compare.png"
     draw_picture(comparison.sheet, sheet, style, dpi=120)
     return Comparison(subjects, [sheet, *comparison.table().save(folder / "compare")])
+
+
+def written(option: str, out: Path, *, paper: bool = False) -> list[Output]:
+    """The files that :func:`compare` writes into a folder, for the check before the work."""
+    table = ("model", "round", "test accuracy")
+    files = [Output(option, out / "compare.txt", "text", table), Output(option, out / "compare.csv", "csv", table)]
+    return [*pictures(option, out / "compare.png", paper=paper), *files]
 
 
 def _metrics(checkpoint: Checkpoint) -> list[dict[str, Any]]:

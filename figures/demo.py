@@ -14,11 +14,12 @@ SETTINGS = Settings(
 )
 
 
-def demo(out: str | Path = "demo", *, progress: bool = True) -> None:
+def demo(out: str | Path = "demo", *, force: bool = False, progress: bool = True) -> None:
     """Train both, measure the landscape around both, draw the comparison, and print where the files are.
 
     Args:
         out: folder for the runs and the comparison.
+        force: take folders that hold other files.
         progress: show progress on stderr.
 
     Raises:
@@ -31,7 +32,7 @@ def demo(out: str | Path = "demo", *, progress: bool = True) -> None:
         f"{s.per_round} a round, {s.rounds} rounds"
     )
     runs = [
-        train(algorithm, SETTINGS, out=out / name, resume=True, progress=progress)
+        train(algorithm, SETTINGS, out=out / name, resume=True, force=force, progress=progress)
         for name, algorithm in (("fedavg", FedAvg()), ("fedasam", FedASAM()))
     ]
     result = compare([run.checkpoint for run in runs], out / "compare", progress=progress)

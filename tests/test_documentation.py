@@ -132,20 +132,20 @@ def test_the_worked_figure_and_table_are_made_from_shared_runs(ours, tmp_path):
         "cpu",
         "--quiet",
         "--out",
-        str(tmp_path),
+        str(tmp_path / "made"),
     ]
     assert figures.__main__.main(line) == 0
-    made = list((tmp_path / "store" / "runs").iterdir())
+    made = list((tmp_path / "made" / "store" / "runs").iterdir())
     assert sorted(run.name.split("-")[0] for run in made) == ["fedavg", "fedsam"]
-    with (tmp_path / "smoke" / "ours" / "T1.csv").open(encoding="utf-8") as file:
+    with (tmp_path / "made" / "smoke" / "ours" / "T1.csv").open(encoding="utf-8") as file:
         rows = {(row["row"], row["column"]): float(row["mean"]) for row in csv.DictReader(file)}
     for name, run in zip(("FedAvg", "FedSAM"), sorted(made), strict=True):
         exact = measure_hessian(run / "ckpt.pt", top=5, trace=False, samples=60, device="cpu").eigen.values[0]
         assert rows[name, "λ1"] == pytest.approx(float(exact))
         assert rows[name, "accuracy"] == 100 * Checkpoint.load(run / "ckpt.pt").metrics["test_accuracy"]
-    caption = (tmp_path / "smoke" / "ours" / "F1.caption.txt").read_text(encoding="utf-8")
+    caption = (tmp_path / "made" / "smoke" / "ours" / "F1.caption.txt").read_text(encoding="utf-8")
     assert "In the paper: the axis is labelled in percent and shows shares." in caption
-    assert (tmp_path / "smoke" / "ours" / "F1.pdf").read_bytes().startswith(b"%PDF")
+    assert (tmp_path / "made" / "smoke" / "ours" / "F1.pdf").read_bytes().startswith(b"%PDF")
 
 
 def test_notebook_script_runs(tmp_path, monkeypatch):

@@ -14,9 +14,11 @@ from typing import Annotated, Any
 
 import tyro
 
+from landscape.storage.outputs import ForceFlag
 from landscape.terminal.command import EXIT_DIVERGED, chosen, run
 from landscape.terminal.command import read as parsed
 from landscape.terminal.guides import GUIDES, Guide
+from landscape.terminal.stopping import continuing
 from trainers.algorithm import Algorithm
 from trainers.algorithms import ALGORITHMS, algorithm_name
 from trainers.commands import listing, partition, report
@@ -41,6 +43,7 @@ class Output:
     """run directory"""
     resume: bool = False
     """continue the run in --out after a kill, or add rounds to it; starts it where there is none"""
+    force: ForceFlag = False
     quiet: bool = False
     """no progress bar"""
 
@@ -121,12 +124,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     command = read(given)
     name = algorithm_name(command.algorithm)
     out = command.output.out or Path("runs") / name.replace(":", ".")  # Windows has no colons in names of files
-    options = {"resume": command.output.resume, "progress": not command.output.quiet}
-    try:
+    options = {"resume": command.output.resume, "force": command.output.force, "progress": not command.output.quiet}
+    with continuing(f"the rounds done so far are in {out}: the same command with --resume continues"):
         result = train(command.algorithm, command.settings, command.parts, out=out, **options)
-    except KeyboardInterrupt:
-        print(f"the rounds done so far are in {out}: the same command with --resume continues", file=sys.stderr)
-        raise
     print(_summary(name, result, command.settings.rounds))
     return EXIT_DIVERGED if result.status == "diverged" else 0
 

@@ -14,10 +14,13 @@ from analysis.corruptions.measure import measure_corruptions
 from analysis.corruptions.robustness import Robustness
 from analysis.source import Place, option
 from landscape import FedscapeError
+from landscape.checkpoints.foreign import checkpoint_file
 from landscape.data.corruptions import SEVERITIES
-from landscape.storage.files import make_directory, write_json, write_text
+from landscape.storage.files import write_json, write_text
+from landscape.storage.outputs import PRODUCER, ForceFlag, Output, check_outputs, pictures
 from landscape.storage.style import PictureStyle, StyleName
 from landscape.terminal.command import read, run
+from landscape.terminal.stopping import continuing
 from landscape.version import versions
 
 PROGRAM = "python -m analysis.corruptions"
@@ -50,8 +53,21 @@ class Command:
     """of generated corruptions"""
     place: Place = field(default_factory=Place)
     style: PictureStyle = field(default_factory=PictureStyle)
+    force: ForceFlag = False
     quiet: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
     """no progress bar"""
+
+    def outputs(self) -> list[Output]:
+        """All files that the command writes."""
+        at, columns = self.out, ("model", "corruption", "images")
+        return [
+            Output("--out", at / "corruptions.jsonl", "lines", continued=True),
+            Output("--out", at / "corruptions.json", "json", ("checkpoints", "corruptions", "severities")),
+            Output("--out", at / "corruptions.csv", "csv", columns),
+            Output("--out", at / "corruptions.md", "markdown"),
+            Output("--out", at / "corruptions.tex", "latex"),
+            *pictures("--out", at / "corruptions.png", paper=self.style.paper),
+        ]
 
 
 def kinds() -> dict[str, tuple[Any, tuple[Any, ...]]]:
@@ -65,9 +81,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     command = read(Command, PROGRAM, given, CONFIG)
     if not command.checkpoints:
         raise FedscapeError(f"give at least one checkpoint file (see {PROGRAM} --help)")
-    out = make_directory(command.out)
-    state = out / "corruptions.jsonl"
-    try:
+    check_outputs(command.outputs(), [checkpoint_file(file) for file in command.checkpoints], force=command.force)
+    out, state = command.out, command.out / "corruptions.jsonl"
+    with continuing(f"what was measured so far is in {state}: the same command continues"):
         found = measure_corruptions(
             command.checkpoints,
             command.corruptions,
@@ -78,9 +94,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
             state=state,
             progress=not command.quiet,
         )
-    except KeyboardInterrupt:
-        print(f"what was measured so far is in {state}: the same command continues", file=sys.stderr)
-        raise
     print(found)
     save(found, [str(path) for path in command.checkpoints], out, command.style)
     return 0
@@ -96,8 +109,10 @@ def save(found: Robustness, paths: Sequence[str], out: Path, style: PictureStyle
     write_json(out / "corruptions.json", numbers)
     details, summary = found.details(), found.summary()
     write_text(out / "corruptions.csv", details.csv())
-    write_text(out / "corruptions.md", f"{found.title}\n\n{summary.markdown()}\n{details.markdown()}")
-    write_text(out / "corruptions.tex", f"% {found.title}\n{summary.latex()}\n{details.latex()}")
+    write_text(
+        out / "corruptions.md", f"<!-- {PRODUCER} -->\n\n{found.title}\n\n{summary.markdown()}\n{details.markdown()}"
+    )
+    write_text(out / "corruptions.tex", f"% {PRODUCER}\n% {found.title}\n{summary.latex()}\n{details.latex()}")
     found.plot(out / "corruptions.png", style)
     print(f"\nnumbers: {out / 'corruptions.json'}\ntables: {out / 'corruptions.csv'}, .md, .tex")
     print(f"plot: {out / 'corruptions.png'}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from landscape.data.loaders import data_named
 from landscape.data.normalisation import Normalisation
 from landscape.data.samples import random_subset
 from landscape.storage.files import append_line
+from landscape.storage.lock import sole_writer
 from landscape.terminal.progress import Progress
 from landscape.version import versions
 
@@ -58,6 +60,7 @@ def measure_corruptions(
         FedscapeError: a checkpoint or data that cannot be loaded, checkpoints of different data, corruptions or
             severities that do not exist, published files that are missing or damaged, images that cannot be corrupted,
             targets that are no classes.
+        LockedError: another process keeps its measurements in the same file.
         TypeError: an option that there is not.
     """
     (place,) = grouped("measure_corruptions", options, (place or Place(),))
@@ -80,8 +83,9 @@ def measure_corruptions(
         loaded, clean, source, names, levels, arithmetic
     )  # before the first image is made: a file may be missing
     untouched = np.array([_evaluated(landscape) for landscape in landscapes])
-    known = _Measured(state)
-    known.fill(landscapes, source, [(name, level) for name in names for level in levels], keys, progress)
+    with _alone(state):
+        known = _Measured(state)
+        known.fill(landscapes, source, [(name, level) for name in names for level in levels], keys, progress)
     found = np.array([known.values[key] for key in keys.flat]).reshape(*keys.shape, 2)
     return Robustness(
         labels=tuple(distinct_labels(loaded)),
@@ -188,6 +192,13 @@ def _evaluated(landscape: Landscape) -> tuple[float, float]:
 
 def _key(content: list[Any]) -> str:
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:24]
+
+
+def _alone(state: str | Path | None) -> AbstractContextManager[None]:
+    """Inside, no other process keeps its measurements in the file."""
+    if state is None:
+        return nullcontext()
+    return sole_writer(Path(state), f"keeps its measurements in {state}", "give another --out")
 
 
 class _Measured:

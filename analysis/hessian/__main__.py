@@ -33,7 +33,7 @@ from landscape.checkpoints.checkpoint import run_files
 from landscape.checkpoints.foreign import file_and_client, open_checkpoint
 from landscape.compute.devices import cpu_threads
 from landscape.compute.distributed import joined, rank_and_world
-from landscape.storage.files import make_directory, write_text
+from landscape.storage.files import write_text
 from landscape.terminal.command import read, run
 
 CONFIG = (tyro.conf.OmitArgPrefixes,)
@@ -58,6 +58,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = sys.argv[1:] if arguments is None else arguments
     command = read(Command, PROGRAM, given, CONFIG)
     command.check()
+    command.check_outputs()
     with cpu_threads(command.effort.threads), joined(command.source.device) as device:
         here = replace(command, source=replace(command.source, device=str(device)))
         if rank_and_world()[0] == 0:
@@ -70,8 +71,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _carry_out(command: Command) -> int:
     out = command.output.out
-    if out is not None:
-        make_directory(out)
     if command.replot:
         return _replot(command)
     paths = list(command.checkpoints)

@@ -8,14 +8,18 @@ from typing import Annotated
 
 import tyro
 
-from analysis.hessian.options import Effort, Output, Spectrum, Supplements, Trust
+from analysis.hessian.options import Effort, Spectrum, Supplements, Trust
+from analysis.hessian.options import Output as Written
 from analysis.source import HessianSource
 from landscape import FedscapeError
-from landscape.checkpoints.foreign import file_and_client
+from landscape.checkpoints.foreign import checkpoint_file, file_and_client
 from landscape.compute.devices import memory_size
+from landscape.storage.outputs import Output, check_outputs, pictures
 from landscape.storage.style import PictureStyle
 
 PROGRAM = "python -m analysis.hessian"
+_NUMBERS = ("eigenvalues", "residuals", "error_bounds")
+"""Keys of what is written of each checkpoint."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +46,7 @@ class Command:
     source: HessianSource = field(default_factory=HessianSource)
     effort: Effort = field(default_factory=Effort)
     trust: Trust = field(default_factory=Trust)
-    output: Output = field(default_factory=Output)
+    output: Written = field(default_factory=Written)
     style: PictureStyle = field(default_factory=PictureStyle)
 
     def check(self) -> None:
@@ -89,6 +93,38 @@ class Command:
                 "PyHessian measures the largest eigenvalues of the loss's Hessian only: "
                 "leave out --which, --matrix, --ggn, --product, --weight-decay, --man and --block"
             )
+
+    def outputs(self) -> list[Output]:
+        """All files that the command writes."""
+        written, folder = self.output, self.output.out
+        found = []
+        if written.json is not None:
+            found.append(Output("--json", written.json, "json", _NUMBERS))
+        if written.csv is not None:
+            found.append(Output("--csv", written.csv, "csv", ("model", "data", "loss", "accuracy")))
+        if self.effort.state is not None:
+            found.append(Output("--state", Path(self.effort.state), "state", ("question",), continued=True))
+        if folder is None:
+            return found
+        paper = self.style.paper
+        found += pictures("--out", folder / "hessian.png", paper=paper)
+        if self.replot:
+            return found
+        found.append(Output("--out", folder / "hessian.json", "json", _NUMBERS))
+        found.append(Output("--out", folder / "hessian.npz", "npz", ("0_eigenvalues", "0_residuals")))
+        asked = {"layers": self.extras.layers, "clients": self.extras.per_client}
+        for name in (name for name, wanted in asked.items() if wanted):
+            found += pictures("--out", folder / f"{name}.png", paper=paper)
+        return found
+
+    def check_outputs(self) -> None:
+        """Refuse, before anything is measured, what must not be written.
+
+        Raises:
+            FedscapeError: an output is an input, no regular file, not ours, or cannot be written.
+        """
+        read = [checkpoint_file(path) for path in self.checkpoints]
+        check_outputs(self.outputs(), read, force=self.output.force)
 
     def _check_clients(self) -> None:
         """Refuse what clients' local models make no sense with.

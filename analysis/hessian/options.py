@@ -19,6 +19,7 @@ from analysis.hessian.spectrum.wanted import Which, check_ratios, read_ratio
 from analysis.source import option
 from landscape import FedscapeError
 from landscape.activations import MAN
+from landscape.storage.outputs import ForceFlag
 
 GraphMemory = int | str | None
 
@@ -183,6 +184,7 @@ class Output:
     """write the comparison table there, a row a checkpoint"""
     out: Annotated[Path | None, option("DIR", "none")] = None
     """write hessian.png, hessian.json and hessian.npz there, layers.png of --layers and clients.png of --per-client"""
+    force: ForceFlag = False
     eigenvalue_axis: EigenvalueAxis = "auto"
     """of the density's picture; symlog: logarithmic on both sides of 0, linear where the quadrature tells none apart;
     auto: linear, and symlog for several spectra whose ranges differ tenfold"""

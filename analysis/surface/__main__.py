@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import io
-import os
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -15,14 +14,17 @@ import tyro
 
 from analysis.source import SurfaceSource
 from analysis.surface.measure import measure_surface
-from analysis.surface.options import Effort, Grid, Output, Quantities
+from analysis.surface.options import Effort, Grid, Quantities
+from analysis.surface.options import Output as Written
 from analysis.surface.values import Surface
 from landscape import FedscapeError
 from landscape.checkpoints.foreign import checkpoint_file
 from landscape.compute.distributed import joined, rank_and_world
-from landscape.storage.files import make_directory, write_json
+from landscape.storage.files import write_json
+from landscape.storage.outputs import Output, check_outputs, pictures
 from landscape.storage.style import PictureStyle
 from landscape.terminal.command import read, run
+from landscape.terminal.stopping import continuing
 
 PROGRAM = "python -m analysis.surface"
 CONFIG = (tyro.conf.OmitArgPrefixes, tyro.conf.FlagCreatePairsOff)
@@ -48,7 +50,7 @@ class Command:
     grid: Annotated[Grid, _WITHOUT_HEADING] = field(default_factory=Grid)
     quantities: Annotated[Quantities, _WITHOUT_HEADING] = field(default_factory=Quantities)
     effort: Annotated[Effort, _WITHOUT_HEADING] = field(default_factory=Effort)
-    output: Annotated[Output, _WITHOUT_HEADING] = field(default_factory=Output)
+    output: Annotated[Written, _WITHOUT_HEADING] = field(default_factory=Written)
     style: Annotated[PictureStyle, _WITHOUT_HEADING] = field(default_factory=PictureStyle)
     source: SurfaceSource = field(default_factory=SurfaceSource)
 
@@ -87,20 +89,24 @@ class Command:
             raise FedscapeError(f"no checkpoint is given: give one or more files (see {PROGRAM} --help)")
         line, output = self.grid.plane == "line", self.output
         output.check(len(self.runs), line=line, lambda_max=self.quantities.lambda_max)
-        files = [
-            *self.stores,
-            *self.vtks,
-            *self.vtk_models,
-            *(file for file in (output.plot, output.html, output.json, self.grid.directions) if file),
-        ]
-        read = {os.path.realpath(checkpoint_file(checkpoint)) for checkpoint in self.checkpoints}
-        written = {os.path.realpath(file) for file in files}
-        if len(written) < len(files) or read & written:
-            raise FedscapeError("CKPT, --out, --plot, --html, --vtk, --json and --directions must be different files")
-        for file in files:
-            if os.path.isdir(file):
-                raise FedscapeError(f"{file} is a directory: give the name of a file")
-            make_directory(file.parent)
+        read = [checkpoint_file(name) for name in self.checkpoints]
+        check_outputs(self.outputs(), read, force=output.force)
+
+    def outputs(self) -> list[Output]:
+        """All files that the command writes; directions only where there are none yet."""
+        output = self.output
+        found = [Output("--out", file, "surface", continued=True) for file in self.stores]
+        found += [Output("--vtk", file, "vtk") for file in [*self.vtks, *self.vtk_models]]
+        if output.plot is not None:
+            found += pictures("--plot", output.plot, paper=self.style.paper)
+        if output.html is not None:
+            found.append(Output("--html", output.html, "page"))
+        if output.json is not None:
+            found.append(Output("--json", output.json, "json", ("loss", "plane")))
+        if self.grid.directions is not None:
+            signs = ("fedscape-directions/",)
+            found.append(Output("--directions", self.grid.directions, "directions", signs, continued=True))
+        return found
 
     def measure(self, checkpoints: tuple[str, ...], store: Path) -> Surface:
         """Measure one plane."""
@@ -143,11 +149,8 @@ def _measure(command: Command) -> list[Surface]:
     """Measure the planes one after the other, and print what is known of each."""
     surfaces = []
     for checkpoints, store in zip(command.runs, command.stores, strict=True):
-        try:
+        with continuing(f"the points measured so far are in {store}: the same command continues"):
             surface = command.measure(checkpoints, store)
-        except KeyboardInterrupt:
-            print(f"the points measured so far are in {store}: the same command continues", file=sys.stderr)
-            raise
         surfaces.append(surface)
         for name, fact in surface.facts().items():
             print(f"{name}: {fact}")

@@ -17,6 +17,7 @@ from analysis.surface.points import BatchNorm
 from analysis.surface.store import MAX_POINTS
 from landscape import FedscapeError
 from landscape.activations import MAN
+from landscape.storage.outputs import ForceFlag
 
 PlaneKind = Literal["random", "hessian", "three", "pca", "line"]
 
@@ -147,6 +148,7 @@ class Output:
     FILE-models.vtk"""
     json: Annotated[Path | None, option("FILE", "none")] = None
     """the values once more, as JSON (of several planes a list)"""
+    force: ForceFlag = False
     fresh: bool = False
     """measure anew and replace the surface in --out, whatever it is of"""
     quiet: bool = False

@@ -29,6 +29,7 @@ import numpy as np
 from analysis.surface.provenance import Provenance
 from landscape import FedscapeError
 from landscape.storage.files import atomic_write
+from landscape.terminal.stopping import deferring
 from landscape.version import versions
 
 FORMAT = "fedscape-surface/2"
@@ -159,12 +160,17 @@ class SurfaceStore:
         """
         if self.path is None:
             return
+        with deferring() as stop:  # HDF5 calls back into Python, and does not hand on what is raised there
+            self._save(self.path)
+        stop.now()
+
+    def _save(self, path: Path) -> None:
         start = time.monotonic()
         contents = io.BytesIO()
         with h5py.File(contents, "w", userblock_size=_USER_BLOCK) as file:
             self._fill(file)
         body = contents.getbuffer()[_USER_BLOCK:]
-        with atomic_write(self.path) as target:
+        with atomic_write(path) as target:
             target.write(_header(body).ljust(_USER_BLOCK, b"\0"))
             target.write(body)
         now = time.monotonic()

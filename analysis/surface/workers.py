@@ -22,6 +22,7 @@ from landscape import FedscapeError
 from landscape.compute.devices import cpu_threads
 from landscape.compute.distributed import apart, rank_and_world, sum_over_ranks
 from landscape.compute.memory import keep_freed_memory
+from landscape.terminal.stopping import deaf
 
 Place = tuple[float, float]
 Values = dict[str, float]
@@ -123,7 +124,7 @@ class Workers:
             yield self
         except BaseException:
             for child in set(multiprocessing.active_children()) - before:
-                child.terminate()  # nobody waits for the points it is at
+                child.kill()  # nobody waits for the points it is at, and it does not hear SIGTERM
             raise
         finally:
             self._pool.shutdown(cancel_futures=True)
@@ -227,7 +228,7 @@ def _pickled(points: Measuring, processes: int) -> bytes:
 def _begin(points: Measuring) -> None:
     global _mine
     _mine = points
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent hears it too, and ends them
+    deaf()
     torch.set_num_threads(1)
     keep_freed_memory()
 

@@ -14,7 +14,8 @@ from figures.commands.options import Selection, style_words
 from figures.recipes import PAPERS
 from figures.recipes.page import Exhibit, gallery_page
 from figures.recipes.writing import version
-from landscape.storage.files import make_directory, write_text
+from landscape.storage.files import write_text
+from landscape.storage.outputs import Output, check_outputs
 from landscape.storage.style import PictureStyle
 
 
@@ -34,8 +35,9 @@ class Gallery:
 
     def run(self) -> int:
         """Make, write the page; the exit code."""
-        asked, folder = self.selection.asked, make_directory(self.selection.out)
+        asked, folder = self.selection.asked, self.selection.out
         recipes = self.selection.recipes(self.ids)
+        check_outputs([Output("--out", folder / "gallery.html", "page")], force=self.work.force)
         made = make_recipes(recipes, self.selection, self.work, self.style)
         exhibits = [
             Exhibit(recipe, self.command(recipe.id), made.written.get(recipe.id, ()), made.broken.get(recipe.id, ""))

@@ -17,7 +17,10 @@ from figures.graph import Node, Outcome, Place, Store, execute
 from figures.graph.cost import Costs
 from figures.recipes import Asked, Recipe
 from figures.recipes.writing import write_recipe
+from landscape.storage.files import make_directory
+from landscape.storage.outputs import ForceFlag, check_folder
 from landscape.storage.style import PictureStyle
+from landscape.terminal.stopping import continuing
 from landscape.terminal.table import Table
 from trainers.runs.planned import told
 
@@ -36,6 +39,7 @@ class Work:
     """make them as tasks of this Ray cluster; local starts one here"""
     gpus: float = 0.0
     """with --ray: the share of a GPU that each takes, such as 0.25"""
+    force: ForceFlag = False
     quiet: bool = False
     """no progress bar"""
 
@@ -93,6 +97,8 @@ class Made:
 def make_recipes(recipes: Sequence[Recipe], selection: Selection, work: Work, style: PictureStyle) -> Made:
     """Make what recipes need, and write each as soon as it has that."""
     asked, store = selection.asked, selection.store
+    check_folder("--out", selection.out, (f"store/{name}" for name in ("runs", "measurements")), force=work.force)
+    make_directory(store.runs.folder)
     place = Place(work.device, work.data_dir, gpus=work.gpus)
     missing = {recipe.id: set(needed(recipe, asked)) for recipe in recipes}
     written: dict[str, list[Path]] = {}
@@ -121,7 +127,8 @@ def make_recipes(recipes: Sequence[Recipe], selection: Selection, work: Work, st
         if not missing[recipe.id]:  # it needs nothing
             write(recipe)
     nodes = list(dict.fromkeys(node for recipe in recipes for node in needed(recipe, asked)))
-    outcome = execute(nodes, store, place, jobs=work.jobs, ray=work.ray, progress=not work.quiet, ended=ended)
+    with continuing(f"what was made so far is in {store.folder}: the same command continues"):
+        outcome = execute(nodes, store, place, jobs=work.jobs, ray=work.ray, progress=not work.quiet, ended=ended)
     return Made(outcome, written, broken)
 
 

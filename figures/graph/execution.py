@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import multiprocessing
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from threading import Thread
@@ -17,6 +18,7 @@ from figures.graph.nodes import Node, runs_of, with_runs
 from figures.graph.store import DIED, Place, Store, Unmade, attempt
 from landscape.errors import FedscapeError
 from landscape.terminal.progress import Progress
+from landscape.terminal.stopping import deaf
 
 
 @dataclass
@@ -38,7 +40,7 @@ class Outcome:
     blocked: dict[Node, Node] = field(default_factory=dict)
 
 
-Finished = Iterator[tuple[Node, Unmade | None]]
+Finished = Generator[tuple[Node, Unmade | None], None, None]
 """Nodes as they end, each with the reason where it was not made."""
 
 
@@ -102,15 +104,18 @@ def execute(
                 else:
                     outcome.blocked[node] = broken
                     ended(node, f"it needs {broken.name}, which was not made")
-            for node, unmade in engine(ready) if ready else ():
-                if unmade is None:
-                    outcome.done.append(node)
-                    outcome.made += 1
-                else:
-                    (outcome.busy if unmade.busy else outcome.failed)[node] = unmade.reason
-                count = outcome.made + len(outcome.failed) + len(outcome.busy)
-                bar.update(count, failed=len(outcome.failed) or None, last=node.name)
-                ended(node, None if unmade is None else unmade.reason)
+            if not ready:
+                continue
+            with closing(engine(ready)) as results:  # where this process is stopped here, so are those of its pool
+                for node, unmade in results:
+                    if unmade is None:
+                        outcome.done.append(node)
+                        outcome.made += 1
+                    else:
+                        (outcome.busy if unmade.busy else outcome.failed)[node] = unmade.reason
+                    count = outcome.made + len(outcome.failed) + len(outcome.busy)
+                    bar.update(count, failed=len(outcome.failed) or None, last=node.name)
+                    ended(node, None if unmade is None else unmade.reason)
     return outcome
 
 
@@ -126,7 +131,7 @@ def _in_processes(nodes: list[Node], store: Store, place: Place, jobs: int) -> F
     suspects: list[Node] = []
     while queue:
         in_flight: dict[Future[Unmade | None], Node] = {}
-        with _pool(jobs) as pool:
+        with _pool(jobs) as pool, _ended_with_us():
             try:
                 while queue or in_flight:
                     while queue and len(in_flight) < jobs:
@@ -138,7 +143,7 @@ def _in_processes(nodes: list[Node], store: Store, place: Place, jobs: int) -> F
             except BrokenProcessPool:
                 suspects += in_flight.values()
     for node in suspects:
-        with _pool(1) as pool:
+        with _pool(1) as pool, _ended_with_us():
             try:
                 unmade = pool.submit(attempt, node, store, place).result()
             except BrokenProcessPool:
@@ -157,8 +162,21 @@ def _pool(jobs: int) -> ProcessPoolExecutor:
     return ProcessPoolExecutor(jobs, context, _begin, (threads,))
 
 
+@contextmanager
+def _ended_with_us() -> Iterator[None]:
+    """Inside, what stops this process ends those of the pool; the next command goes on from what they have saved."""
+    before = set(multiprocessing.active_children())
+    try:
+        yield
+    except BaseException:
+        for child in set(multiprocessing.active_children()) - before:
+            child.kill()  # they do not hear SIGTERM
+        raise
+
+
 def _begin(threads: int) -> None:
     """Of each process of a pool: it must not outlive the command, whose successor makes the same nodes."""
+    deaf()
     torch.set_num_threads(min(threads, torch.get_num_threads()))
     Thread(target=_end_with_parent, daemon=True).start()
 

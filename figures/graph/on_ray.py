@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Iterator
+from collections.abc import Generator
 from typing import Any
 
 from figures.graph.nodes import Node
@@ -17,7 +17,9 @@ _SECONDS = 5.0
 """How long a cluster's address may take to answer."""
 
 
-def run_on_ray(nodes: list[Node], store: Store, place: Place, address: str) -> Iterator[tuple[Node, Unmade | None]]:
+def run_on_ray(
+    nodes: list[Node], store: Store, place: Place, address: str
+) -> Generator[tuple[Node, Unmade | None], None, None]:
     """Make nodes as Ray's tasks, each with one CPU, and with the share of a GPU that ``place`` says.
 
     Yields:

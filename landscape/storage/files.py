@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pickle
+import stat
 import warnings
 import zipfile
 from collections.abc import Iterator
@@ -39,23 +40,56 @@ def make_directory(path: str | Path) -> Path:
     return path
 
 
+def written_place(path: str | Path) -> Path:
+    """Where a file named ``path`` is written: at the end of its symbolic links, which stay.
+
+    Raises:
+        FedscapeError: there is something that is no regular file (a folder, a device such as ``/dev/null``, a pipe),
+            which is never replaced.
+    """
+    place = Path(os.path.realpath(path))
+    try:
+        mode = os.stat(path).st_mode
+    except FileNotFoundError:
+        return place
+    except OSError as error:
+        raise FedscapeError(f"cannot write {path}: {_reason(error)}") from error
+    if stat.S_ISDIR(mode):
+        raise FedscapeError(f"cannot write {path}: Is a directory")
+    if not stat.S_ISREG(mode):
+        raise FedscapeError(f"cannot write {path}: it is no regular file (a device or a pipe): give a file's name")
+    return place
+
+
+def temporary_name(name: str, process: int) -> str:
+    """What a file of this name is called while a process writes it.
+
+    Example:
+        >>> from landscape.storage.files import temporary_name
+        >>> temporary_name("ckpt.pt", 1234)
+        '.ckpt.pt.1234.tmp'
+    """
+    return f".{name}.{process}.tmp"
+
+
 @contextmanager
 def atomic_write(path: str | Path) -> Iterator[IO[bytes]]:
     """Open a binary file that appears under ``path`` complete or not at all (temporary file, then rename).
 
+    Symbolic links are written through.
+
     Raises:
-        FedscapeError: the file cannot be written (no permission, disk full, ...); ``path`` is unchanged.
+        FedscapeError: the file cannot be written (no permission, disk full, no regular file, ...); ``path`` is
+            unchanged.
     """
-    path = Path(path)
-    if not path.name:
-        raise FedscapeError(f"cannot write {path}: Is a directory")
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    place = written_place(path)
+    temporary = place.with_name(temporary_name(place.name, os.getpid()))
     try:
         with open(temporary, "wb") as file:
             yield file
             file.flush()
             os.fsync(file.fileno())
-        os.replace(temporary, path)
+        os.replace(temporary, place)
     except OSError as error:
         raise FedscapeError(f"cannot write {path}: {_reason(error)}") from error
     finally:
@@ -67,10 +101,10 @@ def append_line(path: str | Path, line: str) -> None:
     """Append one line of text in a single write.
 
     Raises:
-        FedscapeError: the file cannot be written.
+        FedscapeError: the file cannot be written, or is no regular one.
     """
     try:
-        with open(path, "a", encoding="utf-8") as file:
+        with open(written_place(path), "a", encoding="utf-8") as file:
             file.write(line + "\n")
     except OSError as error:
         raise FedscapeError(f"cannot write {path}: {_reason(error)}") from error

@@ -18,11 +18,20 @@ from matplotlib.text import Text
 from landscape.errors import FedscapeError
 from landscape.storage.canvas import fit_texts, only_axes
 from landscape.storage.files import atomic_write, write_text
+from landscape.storage.outputs import PRODUCER
 from landscape.storage.style import PictureStyle, StyleName
 
 _FILES: Any = {"pdf.fonttype": 42, "ps.fonttype": 42, "svg.fonttype": "none", "svg.hashsalt": "fedscape"}
 """TrueType fonts, because publishers refuse Type 3; text as text; the same names in each file of one picture."""
 _PAPER_DPI = 300
+_METADATA: dict[str, dict[str, str | None]] = {
+    "png": {"Software": PRODUCER},
+    "pdf": {"Creator": PRODUCER, "CreationDate": None},
+    "svg": {"Creator": PRODUCER, "Date": None},
+    "ps": {"Creator": PRODUCER},
+    "eps": {"Creator": PRODUCER},
+}
+"""Who made a picture, by which the output layer knows it again, and no date; other formats have no room for that."""
 
 
 def check_picture(path: str | Path) -> str:
@@ -131,9 +140,8 @@ def _write(figure: Figure, paths: Sequence[Path], dpi: int, style: PictureStyle)
 def _render(figure: Figure, path: Path, kind: str, dpi: int) -> None:
     picture = io.BytesIO()
     plain = "svg" if kind == "svgz" else kind
-    undated: dict[str, Any] = {"pdf": {"CreationDate": None}, "svg": {"Date": None}}
     with rc_context(_FILES):
-        figure.savefig(picture, format=plain, dpi=dpi, metadata=undated.get(plain))
+        figure.savefig(picture, format=plain, dpi=dpi, metadata=_METADATA.get(plain))
     contents = picture.getvalue()
     if kind in ("ps", "eps"):
         contents = re.sub(rb"^%%CreationDate:.*\n", b"", contents, count=1, flags=re.M)

@@ -15,6 +15,7 @@ from landscape.errors import FedscapeError
 from landscape.registry import unknown_name
 from landscape.terminal.guides import GUIDES, Guide, screen_width
 from landscape.terminal.program import spoken
+from landscape.terminal.stopping import listening, told
 
 # PyTorch and tyro are loaded where they are used: what a command is for can be told without them.
 
@@ -22,7 +23,6 @@ T = TypeVar("T")
 
 EXIT_BAD_INPUT = 2
 EXIT_DIVERGED = 3
-EXIT_INTERRUPTED = 130
 EXIT_BROKEN_PIPE = 141
 """As a shell reports a program that SIGPIPE ended."""
 
@@ -165,11 +165,14 @@ def alone(guide: Guide) -> NoReturn:
 def run(main: Callable[[], Any]) -> int:
     """Run a command and return its exit code: 2, and one sentence on stderr, for an error of input or environment.
 
+    SIGTERM and SIGUSR1 stop it as Ctrl-C does, with the codes of :mod:`landscape.terminal.stopping`.
+
     Under ``torchrun`` a sentence that all ranks have in common is printed once
     (:func:`landscape.compute.distributed.report_failure`).
     """
     try:
-        return main() or 0
+        with listening():
+            return main() or 0
     except FedscapeError as error:
         _report(str(error), error)
         return EXIT_BAD_INPUT
@@ -183,9 +186,8 @@ def run(main: Callable[[], Any]) -> int:
         # Whoever read our output has ended, such as ``| head``; what is left in the buffer must not be written later.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return EXIT_BROKEN_PIPE
-    except KeyboardInterrupt:
-        print("interrupted", file=sys.stderr)
-        return EXIT_INTERRUPTED
+    except KeyboardInterrupt as stopped:
+        return told(stopped)
 
 
 def _report(message: str, error: Exception) -> None:

@@ -169,7 +169,7 @@ def test_table_aligns_rounds_and_quotes():
     [
         (["{a}"], "1 checkpoints are given: compare 2 to 7"),
         (["{a}", "no/such.pt"], "there is no file no/such.pt"),
-        (["{a}", "{b}", "--out", "{a}/below"], "cannot create the directory"),
+        (["{a}", "{b}", "--out", "{a}/below"], "compare.png: Not a directory"),
         (["{a}", "{b}", "--points", "1"], "1 points along an axis"),
         (["{a}", "{b}", "--samples", "0"], "0 samples are asked for"),
     ],

@@ -15,6 +15,7 @@ from landscape.datasets import load_dataset
 from landscape.partitions.partition import Partition, is_labels, partition_dataset
 from landscape.partitions.statistics import PartitionStatistics, partition_statistics
 from landscape.storage.files import write_json
+from landscape.storage.outputs import ForceFlag, Output, check_outputs, pictures
 from landscape.storage.style import PictureStyle
 from landscape.terminal.command import read
 from landscape.terminal.table import Table
@@ -48,7 +49,15 @@ class Command:
     """picture: heat map, samples by class, sizes and classes of the clients, a row a partition"""
     json: Annotated[Path | None, optional("FILE", "none")] = None
     """write the statistics there, with each client's size"""
+    force: ForceFlag = False
     style: PictureStyle = field(default_factory=PictureStyle)
+
+    def outputs(self) -> list[Output]:
+        """All files that the command writes."""
+        found = [] if self.out is None else pictures("--out", self.out, paper=self.style.paper)
+        if self.json is not None:
+            found.append(Output("--json", self.json, "json", ("data", "clients", "seed", "partitions")))
+        return found
 
 
 def statistics_table(measured: Sequence[tuple[str, PartitionStatistics]]) -> Table:
@@ -71,6 +80,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Divide the data, print the statistics, and write them and a picture if asked for."""
     given = sys.argv[1:] if arguments is None else arguments
     command = read(Command, PROGRAM, given, CONFIG)
+    check_outputs(command.outputs(), force=command.force)
     dataset = load_dataset(command.data, command.data_dir or None)
     targets = dataset.train.targets.numpy()
     partitions = {

@@ -13,6 +13,7 @@ import tyro
 
 from landscape.errors import FedscapeError
 from landscape.storage.files import write_json, write_text
+from landscape.storage.outputs import PRODUCER, ForceFlag, Output, check_outputs
 from landscape.terminal.command import read
 from trainers.runs.comparison import presented, report, warnings
 from trainers.runs.records import read_runs
@@ -47,6 +48,17 @@ class Command:
     """write all columns there, an object a row"""
     latex: Annotated[Path | None, optional("FILE", "none")] = None
     """write the printed table there, for LaTeX with booktabs"""
+    force: ForceFlag = False
+
+    def outputs(self) -> list[Output]:
+        """All files that the command writes."""
+        columns = ("run", "algorithm", "status")
+        found = [
+            ("--csv", self.csv, "csv", columns),
+            ("--json", self.json, "json", columns),
+            ("--latex", self.latex, "latex", ()),
+        ]
+        return [Output(option, path, kind, signs) for option, path, kind, signs in found if path is not None]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -55,6 +67,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     command = read(Command, PROGRAM, given)
     if not command.runs:
         raise FedscapeError(f"give at least one run directory (see {PROGRAM} --help)")
+    inputs = [run / name for run in command.runs for name in ("config.json", "metrics.jsonl", "result.json")]
+    check_outputs(command.outputs(), inputs, force=command.force)
     runs = read_runs(command.runs)
     table = report(runs, command.targets, group=command.group)
     shown = presented(table)
@@ -66,7 +80,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if command.json is not None:
         write_json(command.json, {"runs": [dict(zip(table.columns, row, strict=True)) for row in table.rows]})
     if command.latex is not None:
-        write_text(command.latex, shown.latex())
+        write_text(command.latex, f"% {PRODUCER}\n{shown.latex()}")
     for file in (command.csv, command.json, command.latex):
         if file is not None:
             print(f"table: {file}")

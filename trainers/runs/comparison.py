@@ -57,8 +57,15 @@ def report(runs: Sequence[RecordedRun], targets: Sequence[float] = (), *, group:
 
 
 def warnings(runs: Sequence[RecordedRun]) -> list[str]:
-    """Where runs differ in objective, evaluated model or the work of a round, a sentence each."""
-    return differences({name: run.protocol for name, run in zip(_names(runs), runs, strict=True)})
+    """Where runs differ in objective, evaluated model or the work of a round, and which have rounds that two processes
+    wrote, a sentence each."""
+    named = list(zip(_names(runs), runs, strict=True))
+    twice = [
+        f"{name} had {run.repeated} rounds twice, as two processes had resumed it at once: the last of each is read"
+        for name, run in named
+        if run.repeated
+    ]
+    return [*twice, *differences({name: run.protocol for name, run in named})]
 
 
 def _names(runs: Sequence[RecordedRun]) -> list[str]:

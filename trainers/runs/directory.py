@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -19,13 +23,24 @@ from landscape.storage.files import (
     write_json,
     write_text,
 )
+from landscape.storage.lock import process_runs, sole_writer
+from landscape.terminal.notices import notice
 from landscape.version import versions
 from trainers.algorithm import Algorithm
 from trainers.algorithms import algorithm_name
 from trainers.federation.weights import ClientWeights
 from trainers.parts.parts import Parts
 from trainers.runs.earlier import in_todays_terms
+from trainers.runs.records import without_repeats
 from trainers.settings import FREE_ON_RESUME, ExecutorName, Settings
+
+_OWN = re.compile(
+    r"(config|weights|result|failure)\.json|metrics\.jsonl|partition(_test)?\.npz|(ckpt|swa|state)\.pt"
+    r"|rounds/\d+\.pt|(clients|latest)/\d+(-\d+)?\.pt"
+)
+"""The files that a run writes, below its directory."""
+_TEMPORARY = re.compile(r"\.(?P<name>.+)\.(?P<process>\d+)\.tmp")
+_LOCK = re.compile(r"\.\w+\.lock")
 
 
 class RunDirectory:
@@ -56,6 +71,76 @@ class RunDirectory:
         self.path = Path(path)
         self._before = "auto"  # the rule of runs that record none
 
+    @contextmanager
+    def owned(self, *, resume: bool, force: bool = False) -> Iterator[None]:
+        """Inside, this process alone works in the directory, which is made if it is missing.
+
+        Where the work fails before it has written anything, what was made is removed again.
+
+        Args:
+            resume: whether a run in it is to go on.
+            force: whether it may hold other files; those of a run's names are then replaced.
+
+        Raises:
+            LockedError: another process is training in it.
+            FedscapeError: it holds something else than a run of ours, or a run and ``resume`` is false; it cannot be
+                made.
+        """
+        self._check(resume, force)
+        missing = [folder for folder in (self.path, *self.path.parents) if not folder.exists()]
+        make_directory(self.path)
+        try:
+            with sole_writer(self.path / "training", f"is training in {self.path}", "give another --out"):
+                self._check(resume, force)  # another process may have begun a run since
+                yield
+        finally:
+            with suppress(OSError):  # there is something in it: the run
+                for folder in missing:
+                    folder.rmdir()
+
+    def _check(self, resume: bool, force: bool) -> None:
+        """Refuse a directory that holds something else than a run, or a run that is not to go on."""
+        if self.path.exists() and not self.path.is_dir():
+            raise FedscapeError(f"cannot create the directory {self.path}: it is a file: give another --out")
+        if (self.path / "config.json").exists():
+            config = self.config()
+            if isinstance(config, dict) and {"algorithm", "settings"} <= config.keys():
+                if not resume:
+                    raise FedscapeError(
+                        f"{self.path} already holds a run: give --resume to continue it, or another --out"
+                    )
+                return
+        foreign = [] if force else [name for name in self._names() if not self._begun(name)]
+        if foreign:
+            raise FedscapeError(
+                f"{self.path} holds {foreign[0]} and no run: give an empty or new folder as --out, or --force to train "
+                "in this one"
+            )
+
+    def _names(self) -> list[str]:
+        return sorted(os.listdir(self.path)) if self.path.exists() else []
+
+    def _begun(self, name: str) -> bool:
+        """Whether a run leaves this before its config.json is there: a lock, the reason of a failure, a folder."""
+        if name == "rounds":
+            return not any((self.path / name).iterdir())
+        return name == "failure.json" or bool(_LOCK.fullmatch(name)) or self._leftover(self.path / name)
+
+    def _clean_up(self) -> None:
+        """Remove what a killed process was writing of this run, and nothing else."""
+        for folder in (".", "rounds", "clients", "latest"):
+            for found in (self.path / folder).glob(".*.tmp"):
+                if self._leftover(found):
+                    found.unlink()
+
+    def _leftover(self, file: Path) -> bool:
+        """Whether a file is what a killed process was writing of this run."""
+        found = _TEMPORARY.fullmatch(file.name)
+        if found is None:
+            return False
+        name, process = file.with_name(found["name"]).relative_to(self.path).as_posix(), int(found["process"])
+        return bool(_OWN.fullmatch(name)) and (process == os.getpid() or not process_runs(process))
+
     def open(self, algorithm: Algorithm, settings: Settings, parts: Parts, *, resume: bool) -> dict[str, Any] | None:
         """Prepare the directory; return the state to continue from, or ``None`` at the start of a run.
 
@@ -79,8 +164,8 @@ class RunDirectory:
             if not resume:
                 raise FedscapeError(f"{self.path} already holds a run: give --resume to continue it, or another --out")
             self._compare(json_ready(config), algorithm)
-        for leftover in make_directory(self.path / "rounds").parent.rglob(".*.tmp"):
-            leftover.unlink()  # from a write that was interrupted by a kill
+        make_directory(self.path / "rounds")
+        self._clean_up()
         (self.path / "result.json").unlink(missing_ok=True)
         write_json(file, {**config, "versions": versions()})
         state = load_torch(self.path / "state.pt") if resume and (self.path / "state.pt").exists() else None
@@ -165,7 +250,13 @@ class RunDirectory:
         return records
 
     def _cut_metrics(self, round: int) -> None:
-        kept = [record for record in self.metrics() if record["round"] <= round]
+        records, repeated = without_repeats(self.metrics())
+        if repeated:
+            notice(
+                f"{self.path / 'metrics.jsonl'} had {repeated} rounds twice, as two processes had resumed the run at "
+                "once: the last of each is kept"
+            )
+        kept = [record for record in records if record["round"] <= round]
         write_text(self.path / "metrics.jsonl", "".join(json.dumps(record) + "\n" for record in kept))
 
     def append(self, record: dict[str, Any]) -> None:

@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 from landscape.errors import FedscapeError
 from landscape.storage.files import json_ready, make_directory, write_json
-from landscape.storage.lock import sole_writer
+from landscape.storage.lock import LockedError, sole_writer
 from trainers.algorithm import Algorithm
 from trainers.algorithms import algorithm_name
 from trainers.parts.parts import Parts
@@ -158,13 +158,15 @@ class RunStore:
         path = self.path(run)
         if self.state(run) == "done":
             return self.read(run)
-        with sole_writer(make_directory(path) / "run"):
+        with sole_writer(make_directory(path) / "run", f"is making {path}", "take its run when it is there"):
             if self.state(run) == "done":  # by another process, since
                 return self.read(run)
             (path / "failure.json").unlink(missing_ok=True)  # of the attempt before
             settings = replace(run.settings, device=device, data_dir=data_dir)
             try:
                 train(run.algorithm, settings, run.parts, out=path, resume=True, progress=progress)
+            except LockedError:  # somebody trains in it without this store
+                raise
             except Exception as error:
                 write_json(path / "failure.json", {"reason": told(error), "content": run.content})
                 raise

@@ -7,6 +7,7 @@ import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal
 
@@ -32,12 +33,14 @@ class RecordedRun:
         config: the contents of ``config.json``.
         metrics: the objects of ``metrics.jsonl``, one a round.
         result: the contents of ``result.json``; empty if there is none.
+        repeated: how many objects of ``metrics.jsonl`` were left out, as a later one has the same round.
     """
 
     path: Path
     config: dict[str, Any]
     metrics: list[Record]
     result: dict[str, Any]
+    repeated: int = 0
 
     @property
     def algorithm(self) -> str:
@@ -171,7 +174,8 @@ def _read(path: Path) -> RecordedRun:
     if "name" not in config["algorithm"] or not isinstance(config.get("parts") or {}, dict):
         raise FedscapeError(f"{path / 'config.json'} is damaged: it does not say which algorithm and parts were run")
     result = _object(path / "result.json") if (path / "result.json").exists() else {}
-    return RecordedRun(path, config, _metrics(path / "metrics.jsonl"), result)
+    metrics, repeated = _metrics(path / "metrics.jsonl")
+    return RecordedRun(path, config, metrics, result, repeated)
 
 
 def _text(file: Path) -> str:
@@ -193,7 +197,21 @@ def _object(file: Path) -> dict[str, Any]:
     return value
 
 
-def _metrics(file: Path) -> list[Record]:
+def without_repeats(records: Sequence[Record]) -> tuple[list[Record], int]:
+    """Records of rounds without those that a later one of the same round replaces, and how many those are.
+
+    Two processes that resumed one run at once, which versions without a lock allowed, both wrote their rounds.
+
+    Example:
+        >>> from trainers.runs.records import without_repeats
+        >>> without_repeats([{"round": 1}, {"round": 2, "lr": 1}, {"round": 2, "lr": 2}, {"round": 3}])
+        ([{'round': 1}, {'round': 2, 'lr': 2}, {'round': 3}], 1)
+    """
+    last = {record["round"]: record for record in records}
+    return [last[number] for number in sorted(last)], len(records) - len(last)
+
+
+def _metrics(file: Path) -> tuple[list[Record], int]:
     lines = _text(file).splitlines() if file.exists() else []  # a run that was killed in its first round has none
     records: list[Record] = []
     for number, line in enumerate(lines, 1):
@@ -203,18 +221,23 @@ def _metrics(file: Path) -> list[Record]:
             if number == len(lines):
                 break  # incomplete, from a run that was killed
             raise FedscapeError(f"{file} is damaged at line {number}: {error}") from error
-        if wrong := _wrong(record, records):
+        if wrong := _wrong(record):
             raise FedscapeError(f"{file} is damaged at line {number}: {wrong}")
         records.append(record)
-    return records
+    kept, repeated = without_repeats(records)
+    if not repeated:  # two processes that wrote at once leave rounds in any order, and some of them twice
+        for number, (before, after) in enumerate(pairwise(records), 2):
+            if after["round"] < before["round"]:
+                raise FedscapeError(
+                    f"{file} is damaged at line {number}: round {after['round']} comes after round {before['round']}"
+                )
+    return kept, repeated
 
 
-def _wrong(record: Any, earlier: Sequence[Record]) -> str | None:
+def _wrong(record: Any) -> str | None:
     """The reason why a round's object is refused, or ``None``."""
     if not isinstance(record, dict) or type(record.get("round")) is not int:
         return "it is no object with a round"
-    if earlier and record["round"] <= earlier[-1]["round"]:
-        return f"round {record['round']} comes after round {earlier[-1]['round']}"
     for name, value in record.items():
         if name == "clients":
             if not isinstance(value, list):

@@ -25,6 +25,7 @@ from landscape.models.outputs import require_outputs
 from landscape.partitions.label_matching import matching_partition
 from landscape.partitions.partition import Partition, partition_dataset
 from landscape.terminal.progress import Progress
+from landscape.terminal.stopping import deferring
 from trainers.algorithm import Algorithm
 from trainers.algorithms import algorithm_name
 from trainers.federation.choice import choose, executor
@@ -69,6 +70,7 @@ def train(
     *,
     out: str | Path,
     resume: bool = False,
+    force: bool = False,
     progress: bool = False,
 ) -> Run:
     """Train with one federated algorithm and write a run directory.
@@ -80,11 +82,13 @@ def train(
         out: the run directory.
         resume: continue from the last state of the run in ``out``; a run that was killed ends with the parameters
             of one that was not, bit for bit on one CPU.
+        force: take a directory that holds other files; those of a run's names are replaced.
         progress: show a progress bar on stderr.
 
     Raises:
-        FedscapeError: settings, parts, data and model do not fit together; the directory cannot be written or
-            holds another run.
+        FedscapeError: settings, parts, data and model do not fit together; the directory cannot be written, holds
+            another run, or something else.
+        LockedError: another process is training there.
 
     Example:
         >>> import tempfile
@@ -103,7 +107,9 @@ def train(
         parts.swa.check(settings.rounds)
     if algorithm.pooled:
         settings = replace(settings, clients=1, per_round=1, sampling="exact", partition="iid")
-    return _Training(algorithm, settings, parts, RunDirectory(out)).run(resume=resume, progress=progress)
+    directory = RunDirectory(out)
+    with directory.owned(resume=resume, force=force):
+        return _Training(algorithm, settings, parts, directory).run(resume=resume, progress=progress)
 
 
 class _Training:
@@ -202,7 +208,10 @@ class _Training:
         reason: str | None = None
         last_save, cost = time.perf_counter(), 0.0
         title = algorithm_name(self.algorithm)
-        with Progress(title, settings.rounds, done=federation.round, unit="rounds", enabled=progress) as bar:
+        with (
+            Progress(title, settings.rounds, done=federation.round, unit="rounds", enabled=progress) as bar,
+            deferring() as stop,
+        ):
             while federation.round < settings.rounds:
                 start = time.perf_counter()
                 good = federation.model, federation.local_models, federation.statistics
@@ -223,18 +232,15 @@ class _Training:
                 last = number == settings.rounds
                 keep = settings.save_every > 0 and number % settings.save_every == 0
                 # Save whenever it costs little of the time since: a kill then loses few rounds.
-                if last or keep or cost < _SAVING_SHARE * (time.perf_counter() - last_save):
+                if last or keep or stop.asked or cost < _SAVING_SHARE * (time.perf_counter() - last_save):
                     before = time.perf_counter()
-                    checkpoint = self.checkpoint(federation.model, record, clients=federation.local_models)
-                    if keep:
-                        self.directory.save_round(checkpoint)
-                    self._save_averaged()
-                    self.directory.save_latest(checkpoint, federation.export())
-                    federation.settle()
+                    self._save(record, keep=keep)
                     last_save = time.perf_counter()
                     cost = last_save - before
                 shown = {name: scores[name] for name in ("test_loss", "test_accuracy", "test_miou") if name in scores}
                 bar.update(number, loss=record["train_loss"], **shown)
+                if not last:
+                    stop.now(f"after round {number}")
         status: Status = "diverged" if reason else "finished"
         self.directory.save_result({"status": status, "round": federation.round, "reason": reason})
         return Run(self.directory.path, status, self.directory.metrics(), reason)
@@ -269,6 +275,15 @@ class _Training:
         if averaged or self.settings.batchnorm == "silo":
             return self.evaluator.statistics(w)
         return self.federation.statistics
+
+    def _save(self, record: dict[str, Any], *, keep: bool) -> None:
+        """Write the model and the state to go on from; with ``keep`` the model once more, as the round's."""
+        checkpoint = self.checkpoint(self.federation.model, record, clients=self.federation.local_models)
+        if keep:
+            self.directory.save_round(checkpoint)
+        self._save_averaged()
+        self.directory.save_latest(checkpoint, self.federation.export())
+        self.federation.settle()
 
     def _save_averaged(self) -> None:
         w = self.federation.averaged.value

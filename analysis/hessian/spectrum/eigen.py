@@ -157,28 +157,28 @@ def extreme_eigenpairs(
     parts, krylov = (iteration, rule, search), iteration.krylov
     question = {"dimension": operator.shape[0], "dtype": str(operator.dtype), "seed": seed, "k": k, "which": which}
     file = StateFile(state, {**question, "max_basis": iteration.room, "fingerprint": fingerprint}, _PARTS)
-    if (saved := file.read()) is not None:
-        for part in parts:
-            part.resume(saved)
-    while True:
-        if krylov.absorbed and file.due():
-            file.write({name: value for part in parts for name, value in part.state().items()})
-        goes_on = iteration.expand()
-        if krylov.steps < wanted.count:
-            continue
-        ritz = krylov.ritz()
-        found = rule.judge(ritz, restarts=krylov.restarts, complete=krylov.complete)
-        converged = found.converged
-        if report is not None:
-            report(krylov.absorbed, found.relative_error)
-        if krylov.complete or search.finished(krylov, ritz, found, goes_on):
-            break
-        if not search.active:
-            iteration.follow_coupled(ritz, found.moving)
-        if krylov.absorbed >= limit:
-            converged = converged & (not converged.all())  # all are near, but the evidence was cut short
-            break
-    file.remove()
+    with file.owned():
+        if (saved := file.read()) is not None:
+            for part in parts:
+                part.resume(saved)
+        while True:
+            file.keep(krylov.absorbed, lambda: {name: value for part in parts for name, value in part.state().items()})
+            goes_on = iteration.expand()
+            if krylov.steps < wanted.count:
+                continue
+            ritz = krylov.ritz()
+            found = rule.judge(ritz, restarts=krylov.restarts, complete=krylov.complete)
+            converged = found.converged
+            if report is not None:
+                report(krylov.absorbed, found.relative_error)
+            if krylov.complete or search.finished(krylov, ritz, found, goes_on):
+                break
+            if not search.active:
+                iteration.follow_coupled(ritz, found.moving)
+            if krylov.absorbed >= limit:
+                converged = converged & (not converged.all())  # all are near, but the evidence was cut short
+                break
+        file.remove()
     if not krylov.complete:
         converged = converged & (search.missed <= UNSEEN)  # else another eigenvalue may belong among them
     return _eigenpairs(operator, iteration, search, found, converged, float(np.abs(ritz.values).max()))

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection
-from contextlib import suppress
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
 from landscape import FedscapeError
+from landscape.compute.distributed import rank_and_world
 from landscape.storage.files import load_torch, save_torch
+from landscape.storage.lock import sole_writer
+from landscape.terminal.stopping import Stop, deferring
 
 _KEEP_SECONDS = 60.0
 _COST_SHARE = 0.05
@@ -29,6 +32,7 @@ class StateFile:
         self._path = None if path is None else Path(path)
         self._question, self._names = question, {"question", *parts}
         self._written, self._cost = time.monotonic(), 0.0
+        self._stop: Stop | None = None
 
     def read(self) -> dict[str, Any] | None:
         """What was written last; ``None`` where there is no file.
@@ -53,6 +57,40 @@ class StateFile:
                 "give another file, or remove it"
             )
         return saved
+
+    @contextmanager
+    def owned(self) -> Iterator[None]:
+        """Inside, this process alone works with the file (of several ranks, the first), and a signal that stops the
+        work waits for :meth:`keep`; of ranks each ends at once, as a sum over all of them would wait for those that
+        have ended.
+
+        Raises:
+            LockedError: another process works with it.
+        """
+        (rank, world), path = rank_and_world(), self._path
+        if path is None:
+            yield
+            return
+        lock = sole_writer(path, f"keeps its iteration in {path}", "give another --state") if rank == 0 else None
+        with lock or nullcontext(), deferring() if world == 1 else nullcontext() as self._stop:
+            yield
+
+    def keep(self, products: int, state: Callable[[], dict[str, Any]]) -> None:
+        """Write the parts by name where it is due, or where the work is to stop.
+
+        Args:
+            products: how many are done; before the first nothing is written.
+            state: gives the parts.
+
+        Raises:
+            StoppedError: a signal wants the work to stop; what was done is in the file.
+        """
+        asked = self._stop is not None and self._stop.asked is not None
+        if products and (self.due() or asked):
+            self.write(state())
+        if self._stop is not None:
+            hint = f"the iteration so far is in {self._path}: the same command continues"
+            self._stop.now(f"after {products} products", hint)
 
     def due(self) -> bool:
         """Whether the last writing is a minute ago, and long enough that writing takes under 5 % of the time."""

@@ -14,6 +14,7 @@ import numpy as np
 from analysis.surface.plots.captions import caption_of, computed_mask, marks_of, title_of
 from landscape import FedscapeError
 from landscape.storage.files import write_text
+from landscape.storage.outputs import PRODUCER
 
 if TYPE_CHECKING:
     from analysis.surface.values import Surface
@@ -56,7 +57,7 @@ def save_vtk_models(surface: Surface, path: str | Path) -> None:
     marks = [(mark.x, mark.y) for mark in models]
     way = [] if surface.trajectory is None else [(float(x), float(y)) for x, y in surface.trajectory]
     labels = "; ".join(f"{i}: {mark.label}" for i, mark in enumerate(models))
-    lines = ["# vtk DataFile Version 3.0", _one_line(f"models {labels}"), "ASCII", "DATASET POLYDATA"]
+    lines = ["# vtk DataFile Version 3.0", _one_line(f"{PRODUCER}: models {labels}"), "ASCII", "DATASET POLYDATA"]
     lines.append(f"POINTS {len(marks) + len(way)} double")
     lines += [f"{x!r} {y!r} 0" for x, y in marks + way]
     lines += [f"VERTICES {len(marks)} {2 * len(marks)}", *(f"1 {i}" for i in range(len(marks)))]
@@ -103,7 +104,11 @@ def _one_line(text: str) -> str:
 
 def _legacy(surface: Surface) -> str:
     nx, ny = len(surface.x), len(surface.y)
-    lines = ["# vtk DataFile Version 3.0", _one_line(f"{title_of([surface])}; {caption_of([surface])}"), "ASCII"]
+    lines = [
+        "# vtk DataFile Version 3.0",
+        _one_line(f"{PRODUCER}: {title_of([surface])}; {caption_of([surface])}"),
+        "ASCII",
+    ]
     lines += ["DATASET STRUCTURED_GRID", f"DIMENSIONS {nx} {ny} 1", f"POINTS {nx * ny} double", _points(surface)]
     lines.append(f"POINT_DATA {nx * ny}")
     for name, values in _arrays(surface).items():
@@ -117,6 +122,7 @@ def _xml(surface: Surface) -> str:
     recipe = " ".join(str(code) for code in [*f"{title_of([surface])}; {caption_of([surface])}".encode(), 0])
     lines = [
         '<?xml version="1.0"?>',
+        f"<!-- {PRODUCER} -->",
         '<VTKFile type="StructuredGrid" version="0.1" byte_order="LittleEndian">',
         f'<StructuredGrid WholeExtent="{extent}">',
         f'<FieldData><Array type="String" Name="recipe" NumberOfTuples="1" format="ascii">{recipe}</Array></FieldData>',

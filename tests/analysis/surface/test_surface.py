@@ -239,15 +239,17 @@ def test_command_writes_here_not_into_the_run_and_says_how_to_draw(checkpoint, t
         (["CKPT", "--batch-size", "many"], "--batch-size"),
         (["CKPT", "--data", "no.such.module:data"], "cannot import"),
         (["CKPT", "--plot", "s.doc"], "no kind of picture"),
-        (["CKPT", "--out", "."], "is a directory"),
-        (["CKPT", "--out", "CKPT", "--fresh"], "must be different files"),
-        (["CKPT", "--out", "/dev/null/x/s.h5"], "cannot create the directory"),
+        (["CKPT", "--out", "."], "cannot write .: Is a directory"),
+        (["CKPT", "--out", "CKPT", "--fresh"], "was a name forgotten? it ends in .pt, and a surface in .h5"),
+        (["CKPT", "--out", "link.h5", "--fresh"], "that file is read, and would be lost"),
+        (["CKPT", "--out", "/dev/null/x/s.h5"], "cannot write /dev/null/x/s.h5: Not a directory"),
         (["CKPT", "--out", "x" * 300], "cannot write"),
         (["--exact"], "--help"),
     ],
 )
 def test_command_tells_bad_input_in_a_sentence(arguments, sentence, checkpoint, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
+    (tmp_path / "link.h5").symlink_to(checkpoint)
     given = [str(checkpoint) if argument == "CKPT" else argument for argument in arguments]
     if "--out" not in given and given:
         given += ["--out", str(tmp_path / "s.h5")]

@@ -285,7 +285,7 @@ def test_two_processes_on_one_store_refuse_each_other(three, tmp_path):
     )
     holding = start_process(python, holder, path)
     assert holding.lines.readline() == "held\n"
-    with pytest.raises(FedscapeError, match=r"another process is writing .*s\.h5: wait until it has ended"):
+    with pytest.raises(FedscapeError, match=r"process \d+ on host \S+ is writing .*s\.h5: wait until it has ended"):
         measure_surface(three[0], **CHEAP, store=path)
     holding.kill()  # -9: the claim ends with the process
     surface = measure_surface(three[0], **CHEAP, store=path)
@@ -364,9 +364,9 @@ def test_json_has_the_test_data_the_mask_and_the_errors(three, tmp_path):
         (["A", "--batchnorm", "interpolated"], "take frozen or recalculated"),
         (["A", "--plane", "line", "--seeds", "0"], "0 profiles are asked for"),
         (["A", "--points", "3", "4", "5"], "3 numbers of points"),
-        (["A", "--directions", "A"], "must be different files"),
+        (["A", "--directions", "A"], "that file is read, and would be lost"),
         (["A", "--html", "s.png"], "is no name of a page"),
-        (["A", "--vtk", "t.vtk", "--json", "t-models.vtk"], "must be different files"),
+        (["A", "--vtk", "t.vtk", "--json", "t-models.vtk"], "was a name forgotten? it ends in .vtk"),
         (["A", "--vtk", "s.png"], "is no kind of VTK file"),
         (["A", "B", "--labels", "x"], "--labels gives 1 names: give 2, one for each surface"),
         (

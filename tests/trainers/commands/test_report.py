@@ -33,7 +33,8 @@ def test_the_command_prints_and_writes(tmp_path, capsys):
     assert r"b\&c" in latex
     assert r"rounds to 80 \%" in latex
     assert "$>$10" in latex
-    body = latex.splitlines()
+    made, *body = latex.splitlines()
+    assert made == "% Fedscape"
     assert body[0].startswith(r"\begin{tabular}{lr")
     assert (body[1], body[3], body[-2], body[-1]) == (r"\toprule", r"\midrule", r"\bottomrule", r"\end{tabular}")
     assert len({line.replace(r"\&", "").count("&") for line in body[2:3] + body[4:-2]}) == 1

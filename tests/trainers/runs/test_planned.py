@@ -157,7 +157,7 @@ def test_a_run_that_another_process_makes_is_refused_and_not_a_failure(tmp_path)
     other = start_process(hold, str(store.path(run) / "run"), 600)
     try:
         assert other.lines.readline() == "locked\n"
-        with pytest.raises(LockedError, match="another process is writing"):
+        with pytest.raises(LockedError, match=r"process \d+ on host .* is making .*: wait until"):
             store.make(run, device="cpu")
         assert (store.state(run), store.failure(run)) == ("missing", None)
     finally:
@@ -167,7 +167,7 @@ def test_a_run_that_another_process_makes_is_refused_and_not_a_failure(tmp_path)
 
 def test_what_another_process_made_in_the_meantime_is_not_made_again(tmp_path, monkeypatch):
     run, store = OTHERS["itself"], RunStore(tmp_path)
-    monkeypatch.setattr("trainers.runs.planned.sole_writer", lambda path: _Meanwhile(path))
+    monkeypatch.setattr("trainers.runs.planned.sole_writer", lambda path, *words: _Meanwhile(path))
     assert store.make(run, device="cpu").result == {"status": "finished"}
 
 

@@ -33,8 +33,8 @@ BAD = {
     ),
     "no round": (lambda p: damage(write(p / "r"), "metrics.jsonl", b"{}\n"), "it is no object with a round"),
     "order": (
-        lambda p: damage(write(p / "r"), "metrics.jsonl", b'{"round": 2}\n{"round": 2}\n'),
-        "round 2 comes after round 2",
+        lambda p: damage(write(p / "r"), "metrics.jsonl", b'{"round": 2}\n{"round": 1}\n'),
+        "line 2: round 1 comes after round 2",
     ),
     "word": (
         lambda p: damage(write(p / "r"), "metrics.jsonl", b'{"round": 2, "test_accuracy": "high"}\n'),

@@ -92,7 +92,7 @@ def test_models_are_points_and_the_trajectory_a_line(tmp_path):
     surface = made(marks=(Mark("a\nb", 0.5, 0.25), Mark("ü", 1.0, 0.5)), trajectory=np.array([[0.1, 0.2], [0.3, 0.4]]))
     save_vtk_models(surface, tmp_path / "m.vtk")
     lines = (tmp_path / "m.vtk").read_text(encoding="ascii").splitlines()
-    assert lines[1] == "models 0: a b; 1: ?"
+    assert lines[1] == "Fedscape: models 0: a b; 1: ?"
     assert lines[4:9] == ["POINTS 4 double", "0.5 0.25 0", "1.0 0.5 0", "0.1 0.2 0", "0.3 0.4 0"]
     assert lines[9:14] == ["VERTICES 2 4", "1 0", "1 1", "LINES 1 3", "2 2 3"]
     assert lines[-4:] == ["0", "1", "-1", "-1"]
