@@ -14,6 +14,7 @@ from matplotlib import rc_context
 from matplotlib.backend_bases import FigureCanvasBase
 from matplotlib.figure import Figure, SubFigure
 from matplotlib.text import Text
+from matplotlib.ticker import FixedFormatter, FuncFormatter
 
 from landscape.errors import FedscapeError
 from landscape.storage.canvas import fit_texts, only_axes
@@ -60,6 +61,7 @@ def draw_picture(
         check_picture(path)
     with chosen.drawing():
         figure = draw()
+        spell_out(figure)
     if path is not None:
         save_figure(figure, path, dpi, chosen)
     return figure
@@ -101,6 +103,31 @@ def save_figures(
     return _write(figure, [Path(f"{stem}.{kind}") for kind in formats], dpi, PictureStyle.of(style))
 
 
+def spell_out(figure: Figure) -> None:
+    """Have every text of a figure drawn as it is: names of files and models may have $, _ or ^ in them, which
+    Matplotlib would take for formulas, and fail.  Labels of ticks that an axis computes are its own affair.
+
+    Example:
+        >>> from matplotlib.figure import Figure
+        >>> figure = Figure()
+        >>> title = figure.suptitle(r"runs/$\\frac{$.pt")
+        >>> spell_out(figure)
+        >>> title.get_parse_math()
+        False
+    """
+    computed = {
+        id(text)
+        for ax in figure.axes
+        for axis in ax._axis_map.values()  # x, y and, in three dimensions, z
+        if not isinstance(axis.get_major_formatter(), FixedFormatter | FuncFormatter)
+        for tick in (*axis.get_major_ticks(), *axis.get_minor_ticks())
+        for text in (tick.label1, tick.label2)
+    }
+    for text in figure.findobj(Text):
+        if id(text) not in computed:
+            text.set_parse_math(False)
+
+
 def caption_of_figure(figure: Figure) -> str:
     """What the style of a paper leaves out of a figure: the title, then the caption, then a single panel's title.
 
@@ -116,6 +143,7 @@ def caption_of_figure(figure: Figure) -> str:
 
 def _write(figure: Figure, paths: Sequence[Path], dpi: int, style: PictureStyle) -> list[Path]:
     kinds = [check_picture(path) for path in paths]
+    spell_out(figure)
     if not style.paper:
         for path, kind in zip(paths, kinds, strict=True):
             _render(figure, path, kind, dpi)

@@ -14,6 +14,7 @@ import torch
 
 from landscape.compute.distributed import RanksLostError, report_failure
 from landscape.errors import FedscapeError
+from landscape.storage.schema import printable
 
 T = TypeVar("T")
 
@@ -76,7 +77,10 @@ def run(main: Callable[[], Any]) -> int:
     try:
         return main() or 0
     except FedscapeError as error:
-        report_failure(str(error), consequence=isinstance(error, RanksLostError))
+        report_failure(
+            "\n".join(printable(line, 10_000) for line in str(error).split("\n")),
+            consequence=isinstance(error, RanksLostError),
+        )
         return EXIT_BAD_INPUT
     except torch.OutOfMemoryError as error:
         report_failure(f"out of device memory, give a smaller --batch-size or --device cpu ({error})")

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from landscape.errors import FedscapeError
 from landscape.storage.files import json_ready, write_text
+from landscape.storage.schema import printable
 
 
 @dataclass(frozen=True)
@@ -44,7 +45,8 @@ class Table:
     def csv(self) -> str:
         """Comma-separated values with a header line; ``None`` is empty.
 
-        Text that a spreadsheet would compute, as it begins with =, +, - or @ and is no number, has a ' before it.
+        Text that a spreadsheet would compute, as it begins with =, +, -, @, a tab or a carriage return and is no
+        number, has a ' before it (OWASP, CSV injection).
 
         Example:
             >>> from landscape.terminal.table import Table
@@ -127,19 +129,19 @@ def _cell(value: str | float | None) -> str | float:
     """A cell of CSV."""
     if value is None:
         return ""
-    if not isinstance(value, str) or not value.startswith(("=", "+", "-", "@")):
+    if not isinstance(value, str) or not value.startswith(("=", "+", "-", "@", "\t", "\r")):
         return value
     try:
         float(value)
     except ValueError:
         return f"'{value}"
-    return value
+    return value if value[0].isprintable() else value.strip()
 
 
 def _text(value: str | float | None) -> str:
     if value is None:
         return "-"
-    return value if isinstance(value, str) else f"{value:.4g}"
+    return printable(value, 10_000) if isinstance(value, str) else f"{value:.4g}"
 
 
 _LATEX = {
