@@ -64,7 +64,7 @@ def _read(kind: type[_Kind], found: dict[str, Any] | None) -> _Kind | None:
 
 def _arrays(density: dict[str, Any]) -> dict[str, Any]:
     given = {name: density[name] for name in Density.__dataclass_fields__ if name in density}  # earlier files lack some
-    return {name: np.array(value) if isinstance(value, list) else value for name, value in given.items()}
+    return {name: np.array(value, dtype=float) if isinstance(value, list) else value for name, value in given.items()}
 
 
 @dataclass(frozen=True)

@@ -34,7 +34,9 @@ from landscape.storage.schema import (
 )
 from landscape.storage.style import PictureStyle, StyleName
 
-_COUNT, _ANY = Number(0, whole=True), Maybe(Number())
+_REAL = Number(-1e60, 1e60)
+"""A number whose powers, up to the fourth, arithmetic can hold."""
+_COUNT, _ANY = Number(0, 1 << 60, whole=True), Maybe(_REAL)
 """Numbers that are not finite are null in a JSON file."""
 _LIST = Items(_ANY, least=1, most=100_000)
 
@@ -46,7 +48,7 @@ def _named(text: Any, place: str) -> None:
 
 
 _TRACE = Record(
-    {"value": Number(), "stderr": Number(0), "probes": _COUNT, "products": _COUNT, "deflated": _COUNT},
+    {"value": _REAL, "stderr": Number(0, 1e60), "probes": _COUNT, "products": _COUNT, "deflated": _COUNT},
     {"degrees": _ANY, "tolerance": _ANY, "converged": Maybe(Truth())},
     extra=False,
 )
@@ -54,17 +56,17 @@ _DENSITY = Agree(
     Agree(
         Record(
             {
-                "grid": Items(Number(), least=2, most=1_000_000),
-                "values": Items(Number(), least=2),
-                "stderr": Items(Number(), least=2),
-                "width": Number(0),
-                "nodes": Table(Number()),
-                "weights": Table(Number()),
+                "grid": Items(_REAL, least=2, most=1_000_000),
+                "values": Items(_REAL, least=2),
+                "stderr": Items(_REAL, least=2),
+                "width": Number(0, 1e60),
+                "nodes": Table(_REAL),
+                "weights": Table(_REAL),
                 "products": _COUNT,
             },
             {
-                "atoms": Items(Number(), most=1_000_000), "dimension": Maybe(Number(1, 1 << 60, whole=True)),
-                "quadrature": Items(Number()), "tolerance": _ANY, "converged": Maybe(Truth()),
+                "atoms": Items(_REAL, most=1_000_000), "dimension": Maybe(Number(1, 1 << 60, whole=True)),
+                "quadrature": Items(_REAL), "tolerance": _ANY, "converged": Maybe(Truth()),
             },
         ),
         ("grid", "values", "stderr"),
@@ -87,14 +89,14 @@ REPORT = Agree(
     Record(
         {
             "title": Text(),
-            "eigenvalues": Items(Number(), least=1, most=100_000),
+            "eigenvalues": Items(_REAL, least=1, most=100_000),
             "residuals": _LIST,
             "error_bounds": _LIST,
             "converged": Items(Truth(), least=1),
             "eigen_hvps": _COUNT,
             "trace": Maybe(_TRACE),
             "density": Maybe(_DENSITY),
-            "loss": Number(),
+            "loss": _REAL,
             "accuracy": _ANY,
             "split": Text(1000),
             "samples": Number(1, whole=True),

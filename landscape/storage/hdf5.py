@@ -8,6 +8,8 @@ damaged bytes without a crash cannot be promised here: whoever reads a file chec
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import h5py
@@ -17,6 +19,30 @@ _MOST_NAMES = 256
 _LARGEST_ATTRIBUTE = 1 << 26
 _LAYOUTS = (h5py.h5d.COMPACT, h5py.h5d.CONTIGUOUS, h5py.h5d.CHUNKED)
 _FILTERS = {h5py.h5z.FILTER_DEFLATE, h5py.h5z.FILTER_SHUFFLE, h5py.h5z.FILTER_FLETCHER32}
+
+
+@contextmanager
+def bounded(room: int = 1 << 30) -> Iterator[None]:
+    """Inside, the process may take so many bytes of address space more, where the system can limit that.
+
+    The length of a text is a number of 32 bits in the file, and HDF5 allocates what it says: damaged, up to 4.3 GB.
+    """
+    try:
+        import resource
+
+        with open("/proc/self/statm", encoding="ascii") as file:
+            now = int(file.read().split()[0]) * resource.getpagesize()
+    except (ImportError, OSError):  # no Linux
+        yield
+        return
+    before = resource.getrlimit(resource.RLIMIT_AS)
+    wanted = now + room if before[0] == resource.RLIM_INFINITY else min(now + room, before[0])
+    with suppress(ValueError, OSError):
+        resource.setrlimit(resource.RLIMIT_AS, (wanted, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, before)
 
 
 def read_plain(group: h5py.Group, *, most: int) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
@@ -38,6 +64,19 @@ def read_plain(group: h5py.Group, *, most: int) -> tuple[dict[str, Any], dict[st
         raise ValueError(f"it has more than {_MOST_NAMES} names")
     attributes = {name: _attribute(group, name) for name in group.attrs}
     return attributes, {name: read_array(group, name, most=most) for name in group}
+
+
+def subgroup(group: h5py.Group, name: str) -> h5py.Group:
+    """A group within a group of the same file.
+
+    Raises:
+        ValueError: it is something else.
+        KeyError: there is none.
+    """
+    found = group[name] if isinstance(group.get(name, getlink=True), h5py.HardLink) else None
+    if not isinstance(found, h5py.Group):
+        raise ValueError(f"'{name}' is no group of this file")
+    return found
 
 
 def read_array(group: h5py.Group, name: str, *, most: int) -> np.ndarray:

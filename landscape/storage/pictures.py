@@ -115,17 +115,29 @@ def spell_out(figure: Figure) -> None:
         >>> title.get_parse_math()
         False
     """
-    computed = {
-        id(text)
-        for ax in figure.axes
-        for axis in ax._axis_map.values()  # x, y and, in three dimensions, z
-        if not isinstance(axis.get_major_formatter(), FixedFormatter | FuncFormatter)
-        for tick in (*axis.get_major_ticks(), *axis.get_minor_ticks())
-        for text in (tick.label1, tick.label2)
-    }
-    for text in figure.findobj(Text):
-        if id(text) not in computed:
-            text.set_parse_math(False)
+    for text in _written(figure):
+        text.set_parse_math(False)
+
+
+def _written(part: Figure | SubFigure) -> Iterator[Text]:
+    """The texts of a figure that somebody wrote; those of ticks are looked at only where names were given, as Matplotlib
+    makes ticks when it is asked for them.
+    """
+    whole = (getattr(part, name, None) for name in ("_suptitle", "_supxlabel", "_supylabel"))
+    yield from (text for text in whole if text is not None)
+    yield from part.texts
+    legends = [*part.legends, *(ax.get_legend() for ax in part.axes)]
+    for legend in legends:
+        if legend is not None:
+            yield from (*legend.get_texts(), legend.get_title())
+    for ax in part.axes:
+        yield from (ax.title, ax._left_title, ax._right_title, *ax.texts)
+        for axis in ax._axis_map.values():  # x, y and, in three dimensions, z
+            yield axis.label
+            if isinstance(axis.get_major_formatter(), FixedFormatter | FuncFormatter):
+                yield from axis.get_ticklabels()
+    for inner in part.subfigs:
+        yield from _written(inner)
 
 
 def caption_of_figure(figure: Figure) -> str:

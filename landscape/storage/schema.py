@@ -80,9 +80,11 @@ def shown(value: Any) -> str:
         return f"a list of {len(value)}"
     if isinstance(value, Mapping):
         return f"an object of {len(value)} entries"
-    shape = getattr(value, "shape", None)
     kind = f"a {type(value).__name__}"
-    return kind if shape is None else f"{kind} of {getattr(value, 'dtype', '')} {tuple(shape)}"
+    try:
+        return f"{kind} of {value.dtype} {tuple(value.shape)}"
+    except (AttributeError, RuntimeError):  # no array, or a tensor without a shape, such as a nested one
+        return kind
 
 
 def _below(place: str, name: object) -> str:

@@ -32,7 +32,7 @@ class Table:
     rows: tuple[tuple[str | float | None, ...], ...]
 
     def __str__(self) -> str:
-        cells = [self.columns, *[tuple(_text(value) for value in row) for row in self.rows]]
+        cells = [tuple(map(_text, self.columns)), *[tuple(_text(value) for value in row) for row in self.rows]]
         widths = [max(len(row[i]) for row in cells) for i in range(len(self.columns))]
         lines = [
             "  ".join(
@@ -62,12 +62,12 @@ class Table:
     def markdown(self) -> str:
         """A Markdown table; numbers rounded as in text."""
         rule = ("---", *["---:"] * (len(self.columns) - 1))
-        rows = [self.columns, rule, *[tuple(_text(value) for value in row) for row in self.rows]]
+        rows = [tuple(map(_text, self.columns)), rule, *[tuple(_text(value) for value in row) for row in self.rows]]
         return "".join(f"| {' | '.join(cell.replace('|', '&#124;') for cell in row)} |\n" for row in rows)
 
     def latex(self) -> str:
         """A LaTeX ``tabular`` with the rules of the package booktabs; numbers rounded as in text."""
-        lines = [" & ".join(_escaped(name) for name in self.columns) + r" \\"]
+        lines = [" & ".join(_escaped(_text(name)) for name in self.columns) + r" \\"]
         lines += [" & ".join(_escaped(_text(value)) for value in row) + r" \\" for row in self.rows]
         form = "l" + "r" * (len(self.columns) - 1)
         head = [rf"\begin{{tabular}}{{{form}}}", r"\toprule", lines[0], r"\midrule"]
@@ -90,8 +90,8 @@ class Table:
             </tbody>
             </table>
         """
-        head = "".join(f'<th scope="col">{html.escape(name)}</th>' for name in self.columns)
-        lines = ["<table>", *[f"<caption>{html.escape(caption)}</caption>"] * bool(caption)]
+        head = "".join(f'<th scope="col">{html.escape(_text(name))}</th>' for name in self.columns)
+        lines = ["<table>", *[f"<caption>{html.escape(_text(caption))}</caption>"] * bool(caption)]
         lines += ["<thead>", f"<tr>{head}</tr>", "</thead>", "<tbody>"]
         for row in self.rows:
             name, *others = (html.escape(_text(value)) for value in row)

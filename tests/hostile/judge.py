@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.conftest import REPOSITORY
-from tests.hostile.kinds import KINDS
+from tests.hostile.kinds import JUDGED, KINDS
 
 SECONDS = 30
 MEMORY = 2 << 30
@@ -43,7 +43,7 @@ class Judge:
     def __init__(self, kind: str) -> None:
         self.kind = kind
         self._folder = tempfile.TemporaryDirectory(prefix="fedscape-hostile-")
-        self.path = KINDS[kind].make(Path(self._folder.name))
+        self.path = {**KINDS, **JUDGED}[kind].make(Path(self._folder.name))
         self.valid = self.path.read_bytes()
         self._process: subprocess.Popen[str] | None = None
 

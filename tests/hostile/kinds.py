@@ -20,7 +20,7 @@ from analysis.hessian.writing import read_numbers
 from analysis.surface import store as surface_store
 from analysis.surface.values import Surface
 from figures.graph.kinds import KINDS as MEASUREMENTS
-from landscape import Checkpoint, Partition, load_dataset
+from landscape import Checkpoint, FedscapeError, Partition, load_dataset
 from landscape.checkpoints.foreign import open_checkpoint
 from landscape.checkpoints.opening import open_for_measurement
 from tests.hostile import runs
@@ -218,6 +218,11 @@ def _measured(kind: str) -> Callable[[Path], Any]:
     return lambda path: MEASUREMENTS[kind].read(path)
 
 
+def _judged(path: Path) -> None:
+    """Run a file of code, as what a reader might do."""
+    exec(path.read_text(), {"FedscapeError": FedscapeError})
+
+
 KINDS: dict[str, Kind] = {
     "checkpoint": Kind(_copy("scaffold/ckpt.pt"), "torch", _checkpoint),
     "state": Kind(_begun("state.pt"), "torch", _go_on()),
@@ -241,3 +246,5 @@ KINDS: dict[str, Kind] = {
     "data": Kind(_npz, "npz", _data),
 }
 """By name; what is read of each is what commands read."""
+JUDGED = {"judged": Kind(_written("code", ""), "bytes", _judged)}
+"""To try the judge with."""

@@ -12,7 +12,7 @@ from analysis.surface.directions import Directions
 from landscape import Checkpoint, ParameterSpace
 from tests.analysis.hessian.spectrum.spectra import matrix
 from tests.conftest import REPOSITORY
-from trainers import SAM, SWA, FedAvg, Momentum, Parts, Scaffold, Settings, train
+from trainers import SAM, FedAvg, Momentum, Parts, Scaffold, Settings, train
 from trainers.runs.planned import PlannedRun, RunStore
 
 STORED = REPOSITORY / "tests" / "stored" / "2026-11"
@@ -33,7 +33,7 @@ def go_on(folder: Path, parts: bool) -> None:
 
 
 def _train(folder: Path, rounds: int, parts: bool, *, resume: bool) -> None:
-    chosen = Parts(ascent=SAM(0.05), server_optimizer=Momentum(0.9), swa=SWA(start=0.0, cycle=1)) if parts else Parts()
+    chosen = Parts(ascent=SAM(0.05), server_optimizer=Momentum(0.9)) if parts else Parts()
     settings = Settings(
         rounds=rounds, evaluated_model="all-clients-mean" if parts else "server", clients=4, per_round=2, local_steps=1,
         device="cpu", save_every=0, client_store="disk" if parts else "host",

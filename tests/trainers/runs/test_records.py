@@ -34,7 +34,7 @@ BAD = {
     "no round": (lambda p: damage(write(p / "r"), "metrics.jsonl", b"{}\n"), "0 entries, not one with round"),
     "negative": (
         lambda p: damage(write(p / "r"), "metrics.jsonl", b'{"round": -4}\n'),
-        "round is -4, not a whole number",
+        "round is -4, not a whole",
     ),
     "order": (
         lambda p: damage(write(p / "r"), "metrics.jsonl", b'{"round": 2}\n{"round": 2}\n'),
