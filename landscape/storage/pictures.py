@@ -107,6 +107,8 @@ def spell_out(figure: Figure) -> None:
     """Have every text of a figure drawn as it is: names of files and models may have $, _ or ^ in them, which
     Matplotlib would take for formulas, and fail.  Labels of ticks that an axis computes are its own affair.
 
+    :func:`draw_picture` does it; a figure that is drawn by other means may have formulas.
+
     Example:
         >>> from matplotlib.figure import Figure
         >>> figure = Figure()
@@ -120,9 +122,7 @@ def spell_out(figure: Figure) -> None:
 
 
 def _written(part: Figure | SubFigure) -> Iterator[Text]:
-    """The texts of a figure that somebody wrote; those of ticks are looked at only where names were given, as Matplotlib
-    makes ticks when it is asked for them.
-    """
+    """The texts of a figure that somebody wrote, and of ticks those that were given names."""
     whole = (getattr(part, name, None) for name in ("_suptitle", "_supxlabel", "_supylabel"))
     yield from (text for text in whole if text is not None)
     yield from part.texts
@@ -131,7 +131,7 @@ def _written(part: Figure | SubFigure) -> Iterator[Text]:
         if legend is not None:
             yield from (*legend.get_texts(), legend.get_title())
     for ax in part.axes:
-        yield from (ax.title, ax._left_title, ax._right_title, *ax.texts)
+        yield from (ax.title, *ax.texts)
         for axis in ax._axis_map.values():  # x, y and, in three dimensions, z
             yield axis.label
             if isinstance(axis.get_major_formatter(), FixedFormatter | FuncFormatter):
@@ -155,7 +155,6 @@ def caption_of_figure(figure: Figure) -> str:
 
 def _write(figure: Figure, paths: Sequence[Path], dpi: int, style: PictureStyle) -> list[Path]:
     kinds = [check_picture(path) for path in paths]
-    spell_out(figure)
     if not style.paper:
         for path, kind in zip(paths, kinds, strict=True):
             _render(figure, path, kind, dpi)
