@@ -31,7 +31,7 @@ from analysis.surface.provenance import Provenance
 from landscape import FedscapeError
 from landscape.storage import limits
 from landscape.storage.files import atomic_write
-from landscape.storage.hdf5 import bounded, read_plain
+from landscape.storage.hdf5 import read_apart
 from landscape.storage.reading import parse_json
 from landscape.storage.schema import (
     Items,
@@ -254,8 +254,7 @@ class SurfaceStore:
         if not contents.startswith(_header(contents[_USER_BLOCK:])):
             raise FedscapeError(damaged)
         try:
-            with bounded(), h5py.File(io.BytesIO(contents), "r") as file:
-                attributes, arrays = read_plain(file, most=MAX_POINTS**2)
+            attributes, arrays = read_apart(contents, most=MAX_POINTS**2)
         except Exception as error:  # made by another program, with our format's name
             raise FedscapeError(damaged) from error
         return cls._from(attributes, arrays, path)

@@ -1,48 +1,87 @@
 """Read HDF5 files from anywhere: plain arrays in the file itself, and nothing that HDF5 would fetch from elsewhere.
 
 A virtual or external data set names other files of this machine, and a soft or external link may, too; a filter may be
-a plug-in.  All of these are looked for before anything is read.  That the library itself, which is written in C, parses
-damaged bytes without a crash cannot be promised here: whoever reads a file checks a digest of its bytes before.
+a plug-in.  All of these are looked for before anything is read, and it is read in a process of its own
+(:func:`read_apart`), as the library, which is written in C, may crash on damaged bytes, or not end.
 """
 
 from __future__ import annotations
 
+import io
+import json
 import math
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+import os
+import signal
+import warnings
+from contextlib import suppress
 from typing import Any
 
 import h5py
 import numpy as np
 
+SECONDS = 20
+"""That reading a file may take."""
+_ROOM = 1 << 30
 _MOST_NAMES = 256
 _LARGEST_ATTRIBUTE = 1 << 26
 _LAYOUTS = (h5py.h5d.COMPACT, h5py.h5d.CONTIGUOUS, h5py.h5d.CHUNKED)
 _FILTERS = {h5py.h5z.FILTER_DEFLATE, h5py.h5z.FILTER_SHUFFLE, h5py.h5z.FILTER_FLETCHER32}
 
 
-@contextmanager
-def bounded(room: int = 1 << 30) -> Iterator[None]:
-    """Inside, the process may take so many bytes of address space more, where the system can limit that.
+def read_apart(contents: bytes, *, most: int) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    """:func:`read_plain` of the bytes of a file, in a process of its own (where the system can fork one).
 
-    The length of a text is a number of 32 bits in the file, and HDF5 allocates what it says: damaged, up to 4.3 GB.
+    HDF5's library parses in C: of damaged bytes it may take gigabytes (the length of a text is a number of 32 bits, and
+    that much is allocated), loop for ever or crash.  The process may take a gigabyte and :data:`SECONDS`, and what it
+    found comes back in forms that run no code.
+
+    Raises:
+        ValueError, OSError, KeyError: it cannot be read, or as :func:`read_plain`.
     """
-    try:
-        import resource
+    if not hasattr(os, "fork"):
+        with h5py.File(io.BytesIO(contents), "r") as file:
+            return read_plain(file, most=most)
+    ours, theirs = os.pipe()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of threads, none of which the process needs
+        process = os.fork()
+    if process == 0:
+        try:
+            os.close(ours)
+            _limit_this_process()
+            with h5py.File(io.BytesIO(contents), "r") as file:
+                attributes, arrays = read_plain(file, most=most)
+            with os.fdopen(theirs, "wb") as pipe:
+                told = json.dumps(attributes).encode()
+                pipe.write(len(told).to_bytes(8, "little") + told)
+                packed = io.BytesIO()
+                np.savez(packed, **{f"array {name}": array for name, array in arrays.items()})
+                pipe.write(packed.getvalue())
+        except BaseException:
+            os._exit(1)
+        os._exit(0)
+    os.close(theirs)
+    with os.fdopen(ours, "rb") as pipe:
+        found = pipe.read()
+    if os.waitpid(process, 0)[1] != 0:
+        raise ValueError("HDF5 cannot read it")
+    length = int.from_bytes(found[:8], "little")
+    with np.load(io.BytesIO(found[8 + length :]), allow_pickle=False) as packed_arrays:
+        arrays = {name.removeprefix("array "): packed_arrays[name] for name in packed_arrays.files}
+    return json.loads(found[8 : 8 + length]), arrays
 
+
+def _limit_this_process() -> None:
+    """Give this process, which was forked to read a file, a gigabyte more and some seconds."""
+    import resource
+
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)
+    signal.alarm(SECONDS)
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    with suppress(OSError, ValueError):  # no Linux, or less is allowed already
         with open("/proc/self/statm", encoding="ascii") as file:
             now = int(file.read().split()[0]) * resource.getpagesize()
-    except (ImportError, OSError):  # no Linux
-        yield
-        return
-    before = resource.getrlimit(resource.RLIMIT_AS)
-    wanted = now + room if before[0] == resource.RLIM_INFINITY else min(now + room, before[0])
-    with suppress(ValueError, OSError):
-        resource.setrlimit(resource.RLIMIT_AS, (wanted, before[1]))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_AS, before)
+        resource.setrlimit(resource.RLIMIT_AS, (now + _ROOM, resource.getrlimit(resource.RLIMIT_AS)[1]))
 
 
 def read_plain(group: h5py.Group, *, most: int) -> tuple[dict[str, Any], dict[str, np.ndarray]]:

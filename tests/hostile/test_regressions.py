@@ -159,3 +159,22 @@ def test_intervals_without_an_end_come_back_from_json_as_they_were(tmp_path):
     assert "-inf to inf" in str(report)
     assert report.sampling.trace == (-np.inf, 3.0)
     assert np.isnan(report.eigen.bounds[0])
+
+
+def test_bytes_on_which_hdf5_does_not_end_or_crashes_are_refused(tmp_path, monkeypatch):
+    """Of forged bytes with the right digest, HDF5 took 4.3 GB, or looped; here its reader does the worst itself."""
+    import os
+    import signal
+    import time
+
+    monkeypatch.setattr("landscape.storage.hdf5.SECONDS", 1)
+    shutil.copy(STORED / "random.h5", tmp_path / "s.h5")
+    worst = (lambda: time.sleep(60), lambda: os.kill(os.getpid(), signal.SIGSEGV), lambda: bytearray(3 << 30))
+    for do in worst:
+        monkeypatch.setattr("landscape.storage.hdf5.read_plain", lambda *_, do=do, **__: do())
+        start = time.monotonic()
+        with pytest.raises(FedscapeError, match=r"s\.h5 is damaged or was changed"):
+            Surface.load(tmp_path / "s.h5")
+        assert time.monotonic() - start < 30
+    monkeypatch.undo()
+    assert Surface.load(tmp_path / "s.h5").loss.shape == (5, 5)
