@@ -55,7 +55,8 @@ def read_apart(contents: bytes, *, most: int) -> tuple[dict[str, Any], dict[str,
                 told = json.dumps(attributes).encode()
                 pipe.write(len(told).to_bytes(8, "little") + told)
                 packed = io.BytesIO()
-                np.savez(packed, **{f"array {name}": array for name, array in arrays.items()})
+                named: dict[str, Any] = {f"array {name}": array for name, array in arrays.items()}
+                np.savez(packed, **named)
                 pipe.write(packed.getvalue())
         except BaseException:
             os._exit(1)
