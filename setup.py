@@ -49,6 +49,7 @@ setup(
             "plotly>=6",
             "setuptools>=77",
             "transformers>=4.48",
+            "hypothesis>=6.100",
         ],
         "data": ["torchvision>=0.21", "datasets>=2.14", "pillow>=10"],
         "safetensors": ["safetensors>=0.4"],

@@ -23,6 +23,7 @@ from analysis.hessian.spectrum.symmetry import complaint
 from analysis.hessian.spectrum.trace import Trace
 from analysis.hessian.spectrum.wanted import check_ratios, read_ratio
 from landscape.compute.devices import TF32, TF32_EPSILON
+from landscape.storage.schema import printable
 from landscape.storage.style import PictureStyle, StyleName
 
 if TYPE_CHECKING:
@@ -63,7 +64,7 @@ def _read(kind: type[_Kind], found: dict[str, Any] | None) -> _Kind | None:
 
 def _arrays(density: dict[str, Any]) -> dict[str, Any]:
     given = {name: density[name] for name in Density.__dataclass_fields__ if name in density}  # earlier files lack some
-    return {name: np.array(value) if isinstance(value, list) else value for name, value in given.items()}
+    return {name: np.array(value, dtype=float) if isinstance(value, list) else value for name, value in given.items()}
 
 
 @dataclass(frozen=True)
@@ -239,9 +240,11 @@ class HessianReport:
         Raises:
             KeyError, TypeError: the dictionary is not from there.
         """
-        values, residuals, bounds, converged = (
-            np.array(numbers[name]) for name in ("eigenvalues", "residuals", "error_bounds", "converged")
+        # In JSON files null stands for what is not finite.
+        values, residuals, bounds = (
+            np.array(numbers[name], dtype=float) for name in ("eigenvalues", "residuals", "error_bounds")
         )
+        converged = np.array(numbers["converged"])
         trace, density = numbers["trace"], numbers["density"]
         return cls(
             eigen=Eigenpairs(
@@ -258,9 +261,9 @@ class HessianReport:
             ),
             trace=None if trace is None else Trace(**trace),
             density=None if density is None else Density(**_arrays(density)),
-            title=numbers["title"],
+            title=printable(numbers["title"]),
             sampling=Sampling.from_dict(numbers["sampling"]) if numbers.get("sampling") else None,
-            block=tuple(numbers.get("block", ())),
+            block=tuple(map(printable, numbers.get("block", ()))),
             ratios=tuple(read_ratio(text) for text in numbers.get("ratios", {})),
             **{name: numbers[name] for name in _PLAIN if name in numbers},  # earlier files lack the newest
         )

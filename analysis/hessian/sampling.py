@@ -120,9 +120,13 @@ class Sampling:
     @classmethod
     def from_dict(cls, numbers: dict[str, Any]) -> Sampling:
         """What :meth:`to_dict` gave."""
-        given = {**numbers, **{name: np.array(numbers[name]) for name in ("low", "high", "evenness")}}
+        # In JSON files null stands for what is not finite: of an interval, that it has no end.
+        low, high, evenness = (np.array(numbers[name], dtype=float) for name in ("low", "high", "evenness"))
+        ends = {"low": np.where(np.isnan(low), -np.inf, low), "high": np.where(np.isnan(high), np.inf, high)}
         trace = numbers["trace"]
-        return cls(**{**given, "trace": trace and (trace[0], trace[1]), "sizes": tuple(numbers["sizes"])})
+        if trace is not None:
+            trace = tuple(end if found is None else found for found, end in zip(trace, (-np.inf, np.inf), strict=True))
+        return cls(**{**numbers, **ends, "evenness": evenness, "trace": trace, "sizes": tuple(numbers["sizes"])})
 
 
 def sampling_error(

@@ -2,19 +2,130 @@
 
 from __future__ import annotations
 
-import json
+import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 
 from analysis.hessian.client_results import ClientCurves
-from analysis.hessian.report import DensityAxis, EigenvalueAxis, HessianReport
+from analysis.hessian.report import MATRICES, DensityAxis, EigenvalueAxis, HessianReport
+from analysis.hessian.spectrum.operators import Product
+from analysis.hessian.spectrum.wanted import Which
 from analysis.hessian.supplements import Supplement
 from landscape import FedscapeError
 from landscape.storage.files import atomic_write, write_json
+from landscape.storage.reading import parse_json, read_text
+from landscape.storage.schema import (
+    Agree,
+    Items,
+    Keyed,
+    Maybe,
+    Number,
+    OneOf,
+    Record,
+    Row,
+    Table,
+    Text,
+    Truth,
+    Wrong,
+    require,
+)
 from landscape.storage.style import PictureStyle, StyleName
+
+_REAL = Number(-1e60, 1e60)
+"""A number whose powers, up to the fourth, arithmetic can hold."""
+_COUNT, _ANY = Number(0, 1 << 60, whole=True), Maybe(_REAL)
+"""Numbers that are not finite are null in a JSON file."""
+_LIST = Items(_ANY, least=1, most=100_000)
+
+
+def _named(text: Any, place: str) -> None:
+    """A rule: the name of a ratio, such as ``1/5``."""
+    if not isinstance(text, str) or not re.fullmatch(r"[1-9]\d{0,5}/[1-9]\d{0,5}", text):
+        raise Wrong(place, text, "a ratio such as 1/5")
+
+
+_TRACE = Record(
+    {"value": _REAL, "stderr": Number(0, 1e60), "probes": _COUNT, "products": _COUNT, "deflated": _COUNT},
+    {"degrees": _ANY, "tolerance": _ANY, "converged": Maybe(Truth())},
+    extra=False,
+)
+_DENSITY = Agree(
+    Agree(
+        Record(
+            {
+                "grid": Items(_REAL, least=2, most=1_000_000),
+                "values": Items(_REAL, least=2),
+                "stderr": Items(_REAL, least=2),
+                "width": Number(0, 1e60),
+                "nodes": Table(_REAL),
+                "weights": Table(_REAL),
+                "products": _COUNT,
+            },
+            {
+                "atoms": Items(_REAL, most=1_000_000), "dimension": Maybe(Number(1, 1 << 60, whole=True)),
+                "quadrature": Items(_REAL), "tolerance": _ANY, "converged": Maybe(Truth()),
+            },
+        ),
+        ("grid", "values", "stderr"),
+    ),
+    ("nodes", "weights"),
+)  # fmt: skip
+_SAMPLING = Agree(
+    Record(
+        {
+            "samples": Number(1, whole=True), "population": Number(1, whole=True), "held_out": _COUNT, "low": _LIST,
+            "high": _LIST, "trace": Maybe(Row((_ANY, _ANY))), "loss_stderr": _ANY, "evenness": _LIST,
+            "products": _COUNT, "sizes": Items(_COUNT),
+        },
+        {"tolerance": _ANY, "accuracy_stderr": _ANY},
+        extra=False,
+    ),
+    ("low", "high", "evenness"),
+)  # fmt: skip
+REPORT = Agree(
+    Record(
+        {
+            "title": Text(),
+            "eigenvalues": Items(_REAL, least=1, most=100_000),
+            "residuals": _LIST,
+            "error_bounds": _LIST,
+            "converged": Items(Truth(), least=1),
+            "eigen_hvps": _COUNT,
+            "trace": Maybe(_TRACE),
+            "density": Maybe(_DENSITY),
+            "loss": _REAL,
+            "accuracy": _ANY,
+            "split": Text(1000),
+            "samples": Number(1, whole=True),
+            "parameters": Number(1, 1 << 60, whole=True),
+            "dtype": OneOf(("float32", "float64", "tf32", "float16", "bfloat16")),
+            "device": Text(1000),
+            "hvps": _COUNT,
+            "seconds": Number(0),
+        },
+        {
+            "which": OneOf(get_args(Which)),
+            "matrix": OneOf(tuple(MATRICES)),
+            "product": OneOf(get_args(Product)),
+            "weight_decay": Number(),
+            "man": Number(),
+            "block": Items(Text(1000)),
+            "ratios": Keyed(_named, _ANY),
+            "sampling": Maybe(_SAMPLING),
+            "refinement": Maybe(Record({"products": _COUNT, "noise": Number(0)}, extra=False)),
+            "step_comparison": Maybe(Record({"products": _COUNT, "difference": Number(0)}, extra=False)),
+            "search_hvps": _COUNT,
+            "search_missed": _ANY,
+            "asymmetry": _ANY,
+            "checkpoint": Text(),
+        },
+    ),
+    ("eigenvalues", "residuals", "error_bounds", "converged"),
+)
+"""What the numbers of one checkpoint must be (:meth:`HessianReport.to_dict`)."""
 
 
 def read_numbers(path: Path) -> list[dict[str, Any]]:
@@ -23,19 +134,12 @@ def read_numbers(path: Path) -> list[dict[str, Any]]:
     Raises:
         FedscapeError: the file cannot be read or is none.
     """
-    try:
-        contents = json.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise FedscapeError(f"cannot read {path}: {error.strerror or error}") from error
-    except ValueError as error:
-        raise FedscapeError(f"{path} is no JSON file: give one that --json or --out wrote ({error})") from error
-    try:
-        entries = [{"checkpoint": str(path), **entry} for entry in contents.get("checkpoints", [contents])]
-        for entry in entries:
-            HessianReport.from_dict(entry)
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise FedscapeError(f"{path} holds no Hessian report: give a file that --json or --out wrote") from error
-    return entries
+    wanted = "give a file that --json or --out wrote"
+    contents = parse_json(read_text(path), f"{path} is no Hessian report ({wanted}), and")
+    several = isinstance(contents, dict) and "checkpoints" in contents
+    entries = contents["checkpoints"] if several else [contents]
+    require(entries, Items(REPORT, least=1), f"{path} holds no Hessian report ({wanted}), or")
+    return [{"checkpoint": str(path), **entry} for entry in entries]
 
 
 def write_numbers(path: Path, entries: list[dict[str, Any]]) -> None:

@@ -13,6 +13,8 @@ from landscape import FedscapeError, ParameterSpace
 from landscape.compute.randomness import torch_generator
 from landscape.storage.digests import tensor_digest
 from landscape.storage.files import load_torch, save_torch
+from landscape.storage.plain import Numbers
+from landscape.storage.schema import Items, Keyed, Number, Record, Row, Text, require
 
 FILTER = "filter"
 """The normalisation of Li et al.: each filter of a direction is as long as the same filter of the point."""
@@ -99,6 +101,22 @@ def _parts(vector: Tensor, space: ParameterSpace, normalisation: str) -> Iterato
         yield vector[entry.start : entry.stop].view(filters, -1)
 
 
+_SCHEMA = Record(
+    {
+        "format": Text(100),
+        "vectors": Numbers((None, None), finite=True),
+        "recipe": Text(1000),
+        "seed": Number(whole=True),
+        "labels": Row((Text(1000), Text(1000))),
+        "source": Text(1000),
+        "parameters": Keyed(Text(), Items(Number(0, whole=True))),
+        "digest": Text(1000),
+    },
+    extra=False,
+)
+"""What a file of directions must hold."""
+
+
 class Directions(NamedTuple):
     """Directions with what a file says about them.
 
@@ -140,11 +158,13 @@ class Directions(NamedTuple):
             FedscapeError: there is no such file, it holds no directions or those of another model, or it is damaged.
         """
         contents = load_torch(path)
-        if not isinstance(contents, dict) or contents.get("format") != FORMAT:
+        if (
+            not isinstance(contents, dict)
+            or not isinstance(contents.get("format"), str)
+            or contents["format"] != FORMAT
+        ):
             raise FedscapeError(f"{path} does not hold directions: it does not say format '{FORMAT}'")
-        kinds = {"vectors": Tensor, "recipe": str, "seed": int, "labels": list, "source": str}
-        if not all(isinstance(contents.get(name), kind) for name, kind in kinds.items()):
-            raise FedscapeError(f"{path} is damaged: not all of {', '.join(kinds)} are there")
+        require(contents, _SCHEMA, path)
         if contents.get("parameters") != {entry.name: list(entry.shape) for entry in space.entries}:
             raise FedscapeError(f"{path} holds directions of another model: the parameters differ in name or shape")
         vectors, labels = contents["vectors"], [str(label) for label in contents["labels"]]

@@ -21,7 +21,7 @@ from analysis.surface.options import Effort, Grid, Quantities, Request
 from analysis.surface.plane_choice import plane_of
 from analysis.surface.planes import MARGIN, Lines, Plane
 from analysis.surface.points import Points
-from analysis.surface.provenance import Provenance, client_ranges, printable
+from analysis.surface.provenance import Provenance, client_ranges
 from analysis.surface.rounding import rounding
 from analysis.surface.store import SurfaceStore
 from analysis.surface.values import Surface
@@ -32,6 +32,7 @@ from landscape.compute.distributed import apart, rank_and_world, sum_over_ranks
 from landscape.evaluation import check_bf16
 from landscape.storage.digests import tensor_digest
 from landscape.storage.lock import sole_writer
+from landscape.storage.schema import printable
 from landscape.terminal.progress import Progress
 
 _POSITIONAL = ("split", "samples", "clients", "device", "dtype")

@@ -12,12 +12,12 @@ from torch import Tensor
 
 from analysis.source import SurfaceSource
 from analysis.surface.options import Quantities
-from analysis.surface.provenance import printable
 from landscape import Checkpoint, FedscapeError, Landscape
 from landscape.batchnorm import BatchStatistics
 from landscape.checkpoints.checkpoint import run_files
 from landscape.checkpoints.foreign import open_checkpoint
 from landscape.storage.digests import tensor_digest
+from landscape.storage.schema import printable
 
 
 @dataclass(frozen=True)
@@ -79,10 +79,10 @@ class Model:
     def names(self) -> dict[str, Any]:
         """Its fields of :class:`analysis.surface.provenance.Provenance`: the model, its data and its training."""
         checkpoint = self.checkpoint
-        algorithm = "a model" if checkpoint.foreign else printable(checkpoint.algorithm.get("name"))
+        algorithm = "a model" if checkpoint.foreign else printable(str(checkpoint.algorithm.get("name")))
         return {
-            "model": printable(checkpoint.model.get("name")),
-            "data": printable(checkpoint.data.get("name")),
+            "model": printable(str(checkpoint.model.get("name"))),
+            "data": printable(str(checkpoint.data.get("name"))),
             "algorithm": algorithm if self.client is None else f"{algorithm}, client {self.client}",
             "round": None if checkpoint.foreign else checkpoint.round,
             "checkpoint": self.digest(),

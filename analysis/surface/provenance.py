@@ -73,11 +73,6 @@ def client_ranges(clients: Sequence[int] | None) -> str:
     return ", ".join(f"{a}" if a == b else f"{a}-{b}" for a, b in runs)
 
 
-def printable(value: object) -> str:
-    """A name that was read from a file, without control characters and not too long to be printed and stored."""
-    return "".join(c for c in str(value) if c.isprintable())[:200]
-
-
 def _short(value: object) -> str:
     text = str(value)
     text = text if text.isprintable() else ascii(text)

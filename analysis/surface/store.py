@@ -17,9 +17,10 @@ import hashlib
 import io
 import json
 import os
+import re
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import fields
+from dataclasses import MISSING, fields
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,24 @@ import numpy as np
 
 from analysis.surface.provenance import Provenance
 from landscape import FedscapeError
+from landscape.storage import limits
 from landscape.storage.files import atomic_write
+from landscape.storage.hdf5 import read_apart
+from landscape.storage.reading import parse_json
+from landscape.storage.schema import (
+    Items,
+    Keyed,
+    Maybe,
+    Number,
+    Plain,
+    Record,
+    Row,
+    Rule,
+    Text,
+    Truth,
+    printable,
+    require,
+)
 from landscape.terminal.stopping import deferring
 from landscape.version import versions
 
@@ -36,6 +54,41 @@ FORMAT = "fedscape-surface/2"
 
 _USER_BLOCK = 512
 _WAY_OUT = "give another --out (store), or --fresh (resume=False) to replace it"
+
+_TYPES: dict[str, Rule] = {
+    "int": Number(whole=True), "int | None": Number(whole=True), "float": Number(), "str": Text(), "bool": Truth(),
+}  # fmt: skip
+_INTEGERS = [f.name for f in fields(Provenance) if str(f.type).startswith("int")]
+_RULES = {f.name: _TYPES[str(f.type)] for f in fields(Provenance)}
+_MEASURED: dict[str, Rule] = {"seconds": Number(0), "finished": Truth(), "notes": Text(limits.JSON)}
+_ATTRIBUTES = Record(
+    {f.name: _RULES[f.name] for f in fields(Provenance) if f.default is MISSING and f.name != "round"}
+    | {**_MEASURED, "tolerance": Plain()},
+    _RULES,
+)
+_FINISHED = Record({**_ATTRIBUTES.required, "tolerance": Number(0)}, _RULES)
+"""What a surface's attributes must be, also of a finished one; those of later versions may be missing."""
+_POINT = Number()
+NOTES = Record(
+    {},
+    {
+        "plane": Record(
+            {},
+            {
+                "labels": Items(Text(1000), 2, 2),
+                "marks": Items(Row((Text(1000), _POINT, _POINT)), most=10_000),
+                "trajectory": Maybe(Items(Items(_POINT, 2, 2), most=1_000_000)),
+            },
+        ),
+        "checks": Record({"points": Number(0, whole=True), "largest": _POINT, "within": _POINT}),
+        "rounding": Record({}),
+        "spread": Keyed(Text(100), Maybe(_POINT)),
+        "cosine": Maybe(Number()),
+        "batch_size": Plain(),
+        "test samples": Number(0, whole=True),
+    },
+)
+"""What the notes must be, where they are there."""
 
 WRITE_EVERY = 2.0
 """Seconds between two writes of the file, at least: a process that is killed loses about so much."""
@@ -207,40 +260,49 @@ class SurfaceStore:
         if not contents.startswith(_header(contents[_USER_BLOCK:])):
             raise FedscapeError(damaged)
         try:
-            with h5py.File(io.BytesIO(contents), "r") as file:
-                return cls._from(file, path)
+            attributes, arrays = read_apart(contents, most=MAX_POINTS**2)
         except Exception as error:  # made by another program, with our format's name
             raise FedscapeError(damaged) from error
+        return cls._from(attributes, arrays, path)
 
     @classmethod
-    def _from(cls, file: h5py.File, path: Path) -> SurfaceStore:
-        readers = {"int": int, "int | None": int, "float": float, "str": str, "bool": bool}
-        values = {f.name: readers[str(f.type)](file.attrs[f.name]) for f in fields(Provenance) if f.name in file.attrs}
-        provenance = Provenance(**{"round": None, **values})
-        names = [name for name in file if name.startswith(("train_", "test_"))]
-        x, y = _array(file, "xcoordinates", 1), _array(file, "ycoordinates", 1)
-        store = cls(x, y, provenance, names, path=path, notes=json.loads(file.attrs["notes"]))
+    def _from(cls, attributes: dict[str, Any], arrays: dict[str, np.ndarray], path: Path) -> SurfaceStore:
+        for name, value in attributes.items():
+            if name in _INTEGERS and isinstance(value, str) and re.fullmatch(r"-?\d{1,40}", value):
+                attributes[name] = int(value)  # too large for HDF5's integers
+        require(attributes, _FINISHED if attributes.get("finished") is True else _ATTRIBUTES, path)
+        notes = parse_json(attributes["notes"], f"{path}: the attribute notes")
+        require(notes, NOTES, f"{path}: the attribute notes")
+        given: dict[str, Any] = {f.name: attributes[f.name] for f in fields(Provenance) if f.name in attributes}
+        values: dict[str, Any] = {
+            name: printable(value) if isinstance(value, str) else value for name, value in given.items()
+        }
+        provenance = Provenance(**({"round": None} | values))
+        x, y = (_array(arrays, name, None, path) for name in ("xcoordinates", "ycoordinates"))
+        names = [name for name in arrays if name.startswith(("train_", "test_"))]
+        store = cls(x, y, provenance, names, path=path, notes=notes)
         shape = store.done.shape
-        store.values = {name: _array(file, name, shape) for name in names}
-        store.done = _array(file, "done", shape).astype(bool)
-        store.error = _array(file, "error", shape)
-        store.tolerance = float(file.attrs["tolerance"]) if file.attrs["finished"] else None
-        store.seconds = float(file.attrs["seconds"])
+        store.values = {name: _array(arrays, name, shape, path) for name in names}
+        store.done = _array(arrays, "done", shape, path).astype(bool)
+        store.error = _array(arrays, "error", shape, path)
+        store.tolerance = float(attributes["tolerance"]) if attributes["finished"] else None
+        store.seconds = attributes["seconds"]
+        for split in (provenance.split, *(("test",) if provenance.test else ())):
+            if f"{split}_loss" not in store.values:
+                raise FedscapeError(f"{path} is damaged: it has no {split}_loss")
+        if provenance.test and "test samples" not in notes:
+            raise FedscapeError(f"{path} is damaged: it does not say how many test samples there are")
         return store
 
 
 def _contents(path: Path) -> bytes:
     """The bytes of a surface's file, damaged or not; of any other file only the beginning is read."""
     name = FORMAT.encode() + b"\n"
-    try:
-        with open(path, "rb") as file:
-            contents = file.read(len(name))
-            if contents == name:
-                return contents + file.read()
-    except FileNotFoundError:
-        raise FedscapeError(f"there is no file {path}") from None
-    except OSError as error:
-        raise FedscapeError(f"cannot read {path}: {error.strerror}") from error
+    with limits.open_regular(path) as file:
+        contents = file.read(len(name))
+        if contents == name:
+            limits.require_size(path, os.fstat(file.fileno()).st_size, "the file has", limit=limits.EXPANDED)
+            return contents + file.read()
     raise FedscapeError(
         f"{path} is not a surface of Fedscape's: it does not say format '{FORMAT}'; give another --out (store)"
     )
@@ -250,10 +312,20 @@ def _header(body: bytes | memoryview) -> bytes:
     return f"{FORMAT}\nsha256 {hashlib.sha256(body).hexdigest()}\n".encode()
 
 
-def _array(file: h5py.File, name: str, shape: int | tuple[int, ...]) -> np.ndarray:
-    """A dataset's values, its shape checked before anything is read."""
-    dataset = file[name]
-    fits = dataset.ndim == shape if isinstance(shape, int) else dataset.shape == shape
-    if not fits or max(dataset.shape) > MAX_POINTS:
-        raise ValueError(f"'{name}' has the shape {dataset.shape}")
-    return dataset[()].astype(np.float64)
+def _array(arrays: Mapping[str, np.ndarray], name: str, shape: tuple[int, ...] | None, path: Path) -> np.ndarray:
+    """An array as float64: of that shape, or coordinates.
+
+    Raises:
+        FedscapeError: it is missing or of another shape; coordinates that do not ascend.
+    """
+    if name not in arrays:
+        raise FedscapeError(f"{path} is damaged: it has no {name}")
+    found = arrays[name].astype(np.float64)
+    if shape is None:
+        if found.ndim != 1 or not 1 <= len(found) <= MAX_POINTS or not (np.diff(found) > 0).all():
+            raise FedscapeError(f"{path} is damaged: {name} are not 1 to {MAX_POINTS} ascending numbers")
+        if not np.isfinite(found).all():
+            raise FedscapeError(f"{path} is damaged: {name} are not finite")
+    elif found.shape != shape:
+        raise FedscapeError(f"{path} is damaged: {name} has the shape {found.shape}, not {shape}")
+    return found

@@ -18,6 +18,7 @@ from analysis.surface.marked_points import Mark
 from analysis.surface.points import LAMBDA_TOLERANCE
 from analysis.surface.provenance import Provenance
 from analysis.surface.store import SurfaceStore
+from landscape.storage.schema import printable
 from landscape.storage.style import PictureStyle, StyleName
 
 if TYPE_CHECKING:
@@ -112,8 +113,8 @@ class Surface:
             notes=store.notes,
             seconds=store.seconds,
             kind=p.kind,
-            axis_labels=tuple(plane["labels"]) if "labels" in plane else None,
-            marks=tuple(Mark(*mark) for mark in plane.get("marks", ())),
+            axis_labels=(printable(plane["labels"][0]), printable(plane["labels"][1])) if "labels" in plane else None,
+            marks=tuple(Mark(printable(label), x, y) for label, x, y in plane.get("marks", ())),
             trajectory=np.array(plane["trajectory"]) if plane.get("trajectory") else None,
             computed=store.done,
             estimated_error=None if store.done.all() or not finished else store.estimated,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -11,8 +10,11 @@ from typing import Any
 from analysis import HessianReport, Surface, measure_corruptions, measure_hessian, measure_surface
 from analysis.accuracy import client_accuracies
 from analysis.hessian.clients import client_curves, rounds_of
+from analysis.hessian.writing import read_numbers
 from landscape import FedscapeError, Landscape
 from landscape.storage.files import write_json
+from landscape.storage.reading import read_json
+from landscape.storage.schema import Agree, Items, Maybe, Number, Record, Rule, Table, Text, Truth
 
 Options = dict[str, Any]
 """What decides a result, together with where it is computed: keyword arguments of the measuring function."""
@@ -74,17 +76,42 @@ def _kept(run: Path, every: int) -> list[Path]:
     return files
 
 
-def _json(file: Path) -> Any:
-    return json.loads(file.read_text(encoding="utf-8"))
+_SHARE = Number(0, 1)
+_IDS = Items(Number(0, whole=True))
+_CLIENTS = Record({"round": Number(0, whole=True), "clients": _IDS, "values": Table(Number())})
+_CLIENT_EIGENVALUES = Record({"measured": Items(Agree(_CLIENTS, ("clients", "values")))})
+_CLIENT_ACCURACY = Agree(
+    Record({"rounds": _IDS, "clients": _IDS, "accuracy": Table(_SHARE), "test_accuracy": Items(_SHARE)}),
+    ("rounds", "accuracy", "test_accuracy"),
+)
+_CORRUPTIONS = Record(
+    {
+        "corruptions": Items(Text(1000), least=1),
+        "severities": Items(Number(1, 5, whole=True), least=1),
+        "accuracy": Items(Table(_SHARE), least=1),
+        "clean_accuracy": Items(_SHARE, least=1),
+        "generated": Truth(),
+        "samples": Number(1, whole=True),
+    }
+)
+_EVALUATION = Record(
+    {"loss": Maybe(Number()), "accuracy": Maybe(_SHARE)},
+    {"loss_stderr": Maybe(Number(0)), "accuracy_stderr": Maybe(Number(0)), "mean_iou": Maybe(_SHARE)},
+    extra=False,
+)
+
+
+def _json(rule: Rule) -> Callable[[Path], Any]:
+    return lambda file: read_json(file, rule)
 
 
 KINDS: Mapping[str, Kind] = {
-    "hessian": Kind(1, "json", _hessian, lambda file: HessianReport.from_dict(_json(file))),
+    "hessian": Kind(1, "json", _hessian, lambda file: HessianReport.from_dict(read_numbers(file)[0])),
     "surface": Kind(1, "h5", _surface, Surface.load),
-    "client-eigenvalues": Kind(1, "json", _client_eigenvalues, _json),
-    "client-accuracy": Kind(1, "json", _client_accuracy, _json),
-    "corruptions": Kind(1, "json", _corruptions, _json),
-    "evaluation": Kind(1, "json", _evaluation, _json),
+    "client-eigenvalues": Kind(1, "json", _client_eigenvalues, _json(_CLIENT_EIGENVALUES)),
+    "client-accuracy": Kind(1, "json", _client_accuracy, _json(_CLIENT_ACCURACY)),
+    "corruptions": Kind(1, "json", _corruptions, _json(_CORRUPTIONS)),
+    "evaluation": Kind(1, "json", _evaluation, _json(_EVALUATION)),
 }
 """Spectra, surfaces, λ_max of each client at its own model over the kept rounds, the global model's accuracy on each
 client's data over them, accuracy on corrupted images, loss and accuracy."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +12,12 @@ from figures.graph.nodes import Measure, Node
 from landscape.errors import FedscapeError
 from landscape.storage.files import make_directory, write_json
 from landscape.storage.lock import LockedError, sole_writer
+from landscape.storage.reading import read_json
+from landscape.storage.schema import Number, Record
 from trainers.runs.planned import PlannedRun, RunStore, State, told
+from trainers.runs.stored import FAILURE
+
+_DONE = Record({"seconds": Number(0)})
 
 DIED = "its process died (killed, or out of memory)"
 """The reason of a node whose process told none."""
@@ -80,7 +84,7 @@ class Store:
         """Why a node failed, if it did."""
         if isinstance(node, PlannedRun):
             return self.runs.failure(node)
-        return str(_json(self._record(node, "failed"))["reason"]) if self.state(node) == "failed" else None
+        return str(read_json(self._record(node, "failed"), FAILURE)["reason"]) if self.state(node) == "failed" else None
 
     def seconds(self, node: Node) -> float | None:
         """What a node took, where it is done."""
@@ -88,7 +92,7 @@ class Store:
             return None
         if isinstance(node, PlannedRun):
             return sum(self.runs.read(node).values("seconds"))
-        return float(_json(self._record(node, "done"))["seconds"])
+        return float(read_json(self._record(node, "done"), _DONE)["seconds"])
 
     def result(self, node: Node) -> Any:
         """A run's :class:`trainers.runs.RecordedRun`, or what the measurement's kind reads.
@@ -166,8 +170,3 @@ def attempt(node: Node, store: Store, place: Place) -> Unmade | None:
     except Exception as error:
         return Unmade(told(error))
     return None
-
-
-def _json(file: Path) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
-    return found

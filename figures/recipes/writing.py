@@ -10,7 +10,7 @@ from figures.contents.content import Product, Results
 from figures.graph.nodes import Node, with_runs
 from figures.recipes.recipe import Asked, Recipe
 from landscape.storage.files import make_directory, write_text
-from landscape.storage.pictures import save_figures
+from landscape.storage.pictures import save_figures, spell_out
 from landscape.storage.style import PictureStyle
 from landscape.version import __version__
 from trainers.runs.planned import PlannedRun
@@ -54,6 +54,7 @@ def _write(product: Product, stem: Path, style: PictureStyle) -> list[Path]:
     if product.draw is not None:
         with style.drawing():
             figure = product.draw()
+        spell_out(figure)
         written += save_figures(figure, stem, style=style)
     if product.table is not None:
         written += product.table.save(stem, ("tex", "md", "html"))

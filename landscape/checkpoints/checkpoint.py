@@ -7,13 +7,12 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from landscape.checkpoints.plain import require_kind, require_plain
 from landscape.data.normalisation import as_before, as_recorded, normalised
 from landscape.datasets import Dataset, load_dataset
 from landscape.errors import FedscapeError
@@ -21,6 +20,8 @@ from landscape.models import build_model
 from landscape.partitions.partition import Partition, partition_dataset
 from landscape.space import ParameterSpace
 from landscape.storage.files import load_torch, save_torch
+from landscape.storage.plain import AnyTensor, require_kind, require_plain
+from landscape.storage.schema import Items, Keyed, Maybe, Number, OneOf, Record, Text, printable, require
 from landscape.tasks import Task
 from landscape.version import versions
 
@@ -28,15 +29,33 @@ FORMAT = "fedscape/1"
 UNKNOWN = "unknown"
 """The algorithm's name where only the weights are known (:mod:`landscape.checkpoints.foreign`)."""
 
-_TYPES: dict[str, type | tuple[type, ...]] = {
-    "model": dict, "data": dict, "algorithm": dict, "round": int, "seed": int,
-    "parameters": dict, "buffers": dict, "metrics": dict, "versions": dict, "clients": dict,
-}  # fmt: skip
-
-
-def printable(text: str) -> str:
-    """A name read from a file, without what a terminal would obey and not too long to be printed."""
-    return "".join(c for c in text if c.isprintable())[:200]
+_WHOLE = Number(whole=True)
+_SIZE = Number(1, 1 << 20, whole=True)
+_MODEL = Record({"name": Text(1000)}, {"kwargs": Record({}, {"input_shape": Items(_SIZE, 1, 8), "classes": _SIZE})})
+_DATA = Record(
+    {"name": Text(10_000)},
+    {
+        "kwargs": Record({}, {"data_dir": Text()}),
+        "partition": Maybe(Record({}, {"spec": Text(200), "clients": Number(1, whole=True), "digest": Text(200)})),
+        "seed": _WHOLE,
+        "task": OneOf(get_args(Task)),
+    },
+)
+SCHEMA = Record(
+    {
+        "model": _MODEL,
+        "data": _DATA,
+        "algorithm": Record({}, {"name": Text(1000)}),
+        "round": Number(0, whole=True),
+        "seed": _WHOLE,
+        "parameters": Keyed(Text(), AnyTensor()),
+        "buffers": Keyed(Text(), AnyTensor()),
+        "metrics": Record({}),
+        "versions": Record({}),
+    },
+    {"clients": Keyed(Number(0, whole=True), AnyTensor()), "format": Text()},
+)
+"""What a checkpoint must hold (:mod:`landscape.storage.schema`); the tensors are looked at one by one."""
 
 
 def run_files(checkpoint: Path | None, name: str) -> list[Path]:
@@ -141,20 +160,13 @@ class Checkpoint:
         if contents["format"] != FORMAT:
             raise FedscapeError(f"{path} has another checkpoint format: this version reads '{FORMAT}'")
         contents = {"clients": {}, **contents}
-        for name, kind in _TYPES.items():
-            if not isinstance(contents.get(name), kind):
-                raise FedscapeError(f"{path} is not a whole checkpoint: '{name}' is missing or of the wrong type")
-        for group in ("model", "data"):
-            entry = contents[group]
-            if not isinstance(entry.get("name"), str) or not isinstance(entry.get("kwargs", {}), dict):
-                raise FedscapeError(f"{path} is not a whole checkpoint: '{group}' lacks its name or kwargs")
-        for group, key in (("parameters", str), ("buffers", str), ("clients", int)):
-            if not all(isinstance(k, key) and isinstance(v, Tensor) for k, v in contents[group].items()):
-                raise FedscapeError(f"{path} is not a whole checkpoint: '{group}' holds something that is no tensor")
+        require(contents, SCHEMA, path)
+        for group in ("parameters", "buffers", "clients"):
             for k, tensor in contents[group].items():
                 name = f"the local model of client {k}" if group == "clients" else f"'{printable(k)}'"
                 require_plain(tensor, f"{path}: {name}", weights=group != "buffers")
-        return cls(**{name: contents[name] for name in _TYPES}, path=Path(path))
+        stored = [f.name for f in fields(cls) if f.name not in ("path", "client")]
+        return cls(**{name: contents[name] for name in stored}, path=Path(path))
 
     @classmethod
     def verify(cls, path: str | Path) -> Checkpoint:
@@ -180,6 +192,8 @@ class Checkpoint:
             FedscapeError: the model is unknown, or has other parameters, or buffers of another kind of numbers.
         """
         own = str(self.model.get("name"))
+        if name is None:
+            self._require_shapes(own)
         try:
             module = build_model(name or own, seed=0, imports=name is not None, **self.model.get("kwargs", {}))
         except TypeError as error:
@@ -187,6 +201,32 @@ class Checkpoint:
         dtypes = {tensor.dtype for tensor in self.parameters.values()}
         if len(dtypes) == 1 and (dtype := dtypes.pop()).is_floating_point:
             module.to(dtype)
+        state = {**self.parameters, **self.buffers}
+        wanted = self._wanted(module, name or own)
+        with torch.no_grad():
+            for key, tensor in state.items():
+                require_kind(tensor, wanted[key], f"{self._where}: '{key}'")
+                wanted[key].copy_(tensor)
+        return module
+
+    def _require_shapes(self, name: str) -> None:
+        """Refuse a description of another model before memory is allocated for what it describes.
+
+        Raises:
+            FedscapeError: as :meth:`build_model`.
+        """
+        try:
+            module = build_model(name, seed=0, imports=False, shapes_only=True, **self.model.get("kwargs", {}))
+        except TypeError as error:
+            raise FedscapeError(f"{self._where}: the model '{name}' is not described fully: {error}") from error
+        self._wanted(module, name)
+
+    def _wanted(self, module: nn.Module, name: str) -> dict[str, Tensor]:
+        """The model's parameters and buffers by name.
+
+        Raises:
+            FedscapeError: they are not those of the checkpoint, by name or shape.
+        """
         state = {**self.parameters, **self.buffers}
         # Not state_dict(), which names tied parameters twice and omits some buffers.
         wanted = {**dict(module.named_parameters()), **dict(module.named_buffers())}
@@ -196,15 +236,12 @@ class Checkpoint:
             if key not in state or key not in wanted or state[key].shape != wanted[key].shape
         ]
         if differing:
+            some = ", ".join(printable(key) for key in differing[:5])
             raise FedscapeError(
-                f"{self._where}: the parameters do not fit the model '{name or own}': "
-                f"{', '.join(differing[:5])}{' …' if len(differing) > 5 else ''} missing, unknown or of another shape"
+                f"{self._where}: the parameters do not fit the model '{name}': "
+                f"{some}{' …' if len(differing) > 5 else ''} missing, unknown or of another shape"
             )
-        with torch.no_grad():
-            for key, tensor in state.items():
-                require_kind(tensor, wanted[key], f"{self._where}: '{key}'")
-                wanted[key].copy_(tensor)
-        return module
+        return wanted
 
     def of_client(self, client: int, model: str | None = None) -> Checkpoint:
         """The same with a client's local model w_i as its parameters; the buffers stay the global model's.
@@ -287,6 +324,8 @@ class Checkpoint:
             raise FedscapeError(f"{self._where}: the checkpoint does not say how its partition was drawn")
         for file in run_files(self.path, "partition.npz"):
             if (found := Partition.load(file)).digest() == recipe["digest"]:
+                if max((int(part.max()) for part in found.clients if len(part)), default=-1) >= len(dataset.train):
+                    raise FedscapeError(f"{file} is not of these data: it names samples that {dataset.name} lacks")
                 return found
         drawn = partition_dataset(recipe["spec"], dataset, recipe["clients"], self.data["seed"])
         if drawn.digest() != recipe["digest"]:
@@ -324,17 +363,17 @@ class Checkpoint:
     @property
     def label(self) -> str:
         """The name of the algorithm, or of the file if the algorithm is unknown; of a local model also the client."""
-        name = self.path.name if self.foreign and self.path else str(self.algorithm.get("name"))
+        name = printable(self.path.name if self.foreign and self.path else str(self.algorithm.get("name")))
         return name if self.client is None else f"{name}, client {self.client}"
 
     @property
     def title(self) -> str:
         """One line of text: algorithm, whose local model (unless it is the global one), round, model and data."""
-        where = f"{self.model.get('name')} on {self.data.get('name')}"
+        where = printable(f"{self.model.get('name')} on {self.data.get('name')}")
         if self.foreign:
             return f"{self.label}, {where}"
         local = "" if self.client is None else f", client {self.client}'s local model"
-        return f"{self.algorithm.get('name')}{local}, round {self.round}, {where}"
+        return f"{printable(str(self.algorithm.get('name')))}{local}, round {self.round}, {where}"
 
     @property
     def _where(self) -> str:

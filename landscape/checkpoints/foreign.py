@@ -14,8 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from landscape.checkpoints.checkpoint import UNKNOWN, Checkpoint, printable
-from landscape.checkpoints.plain import require_kind, require_plain
+from landscape.checkpoints.checkpoint import UNKNOWN, Checkpoint
 from landscape.data.loaders import data_named
 from landscape.data.normalisation import Normalisation, normalised, recorded
 from landscape.datasets import Dataset, load_dataset
@@ -23,6 +22,9 @@ from landscape.errors import FedscapeError
 from landscape.models import build_model
 from landscape.models.outputs import require_outputs
 from landscape.storage.files import RunsCodeError, load_torch
+from landscape.storage.limits import read_bytes
+from landscape.storage.plain import require_kind, require_plain
+from landscape.storage.schema import printable
 from landscape.terminal.notices import notice
 
 WRAPPERS = ("state_dict", "model_state_dict", "model", "net")
@@ -193,11 +195,9 @@ def _read_safetensors(path: Path) -> dict[str, Tensor]:
             f"{path} needs the package safetensors, which is not installed: pip install safetensors"
         ) from None
     try:
-        return load(path.read_bytes())
-    except FileNotFoundError:
-        raise FedscapeError(f"there is no file {path}") from None
-    except OSError as error:
-        raise FedscapeError(f"cannot read {path}: {error.strerror or error}") from error
+        return load(read_bytes(path))
+    except FedscapeError:
+        raise
     except (SafetensorError, ValueError, KeyError, TypeError, RuntimeError) as error:
         raise FedscapeError(f"{path} is not a safetensors file or is damaged: {_line(error)}") from error
 

@@ -19,6 +19,10 @@ Arrays = tuple[np.ndarray, np.ndarray]
 """Inputs [n, ...] and targets [n, ...]."""
 
 
+MOST_CLASSES = 1 << 16
+"""Classes that a data set may have: tables of clients by classes are as large as the largest label."""
+
+
 @dataclass(frozen=True)
 class Dataset:
     """A training and a test set with the same normalisation.
@@ -118,6 +122,11 @@ def make_dataset(
     if x.shape[1:] != test[0].shape[1:]:
         raise FedscapeError(f"{name}: training inputs are {x.shape[1:]}, test inputs {test[0].shape[1:]}")
     count = classes if classes is not None else int(y.max(initial=0)) + 1
+    if count > MOST_CLASSES:
+        raise FedscapeError(
+            f"{name}: the largest label is {count - 1:,}: labels must be numbers from 0 to C − 1, for at most "
+            f"{MOST_CLASSES:,} classes C"
+        )
     for part, inputs, labels in (("training", x, y), ("test", *test)):
         if not len(labels):
             raise FedscapeError(f"{name}: there are no {part} samples")

@@ -18,6 +18,9 @@ import numpy as np
 
 from landscape.data import memory_mapped
 from landscape.errors import FedscapeError
+from landscape.storage import limits
+from landscape.storage.limits import read_bytes
+from landscape.storage.reading import open_archive
 
 Images = np.ndarray
 Labels = np.ndarray
@@ -41,11 +44,7 @@ class _ArraysOnly(pickle.Unpickler):
 
 
 def _bytes(path: Path) -> bytes:
-    try:
-        data = path.read_bytes()
-    except OSError as error:
-        raise FedscapeError(f"cannot read {path}: {error.strerror}") from error
-    return data
+    return read_bytes(path)
 
 
 def read_cifar(path: Path, label_key: str) -> tuple[Images, Labels]:
@@ -118,7 +117,7 @@ def read_idx(path: Path) -> np.ndarray:
     raw = _head(path) if large else _bytes(path)
     if path.suffix == ".gz":
         try:
-            raw = gzip.decompress(raw)
+            raw = _unzipped(path, raw)
         except (OSError, EOFError, zlib.error) as error:
             raise FedscapeError(f"{path} is damaged: {error}") from error
     if len(raw) < 8 or raw[:2] != b"\0\0" or raw[2] not in _IDX_TYPES or not 0 < 4 * raw[3] <= len(raw) - 4:
@@ -137,8 +136,21 @@ def read_idx(path: Path) -> np.ndarray:
     )
 
 
+def _unzipped(path: Path, raw: bytes) -> bytes:
+    """What a gzip file holds, up to the limit: it does not say reliably how much that is.
+
+    Raises:
+        FedscapeError: it holds more.
+        OSError, EOFError, zlib.error: it is damaged.
+    """
+    with gzip.GzipFile(fileobj=io.BytesIO(raw)) as file:
+        found = file.read(limits.expanded(len(raw)) + 1)
+    limits.require_expanded(path, len(found), len(raw))
+    return found
+
+
 def _head(path: Path) -> bytes:
-    with open(path, "rb") as file:
+    with limits.open_regular(path) as file:
         return file.read(4 + 4 * 255)
 
 
@@ -151,19 +163,12 @@ def read_npz(path: Path) -> dict[str, np.ndarray]:
         FedscapeError: the file is missing or damaged, or an array is missing.
     """
     names = ("x_train", "y_train", "x_test", "y_test")
-    try:
-        with np.load(path, allow_pickle=False) as archive:
-            missing = [name for name in names if name not in archive]
-            if missing:
-                raise FedscapeError(f"{path} lacks {', '.join(missing)}: it must hold {', '.join(names)}")
-            found = {name: memory_mapped.map_member(path, archive.zip, name) for name in archive.files}
-            return {name: archive[name] if array is None else array for name, array in found.items()}
-    except FedscapeError:
-        raise
-    except FileNotFoundError:
-        raise FedscapeError(f"there is no file {path}") from None
-    except Exception as error:  # a damaged archive can raise almost anything
-        raise FedscapeError(f"{path} is not a NumPy archive of plain arrays or is damaged: {error}") from error
+    with open_archive(path) as (arrays, archive):
+        missing = [name for name in names if name not in arrays]
+        if missing:
+            raise FedscapeError(f"{path} lacks {', '.join(missing)}: it must hold {', '.join(names)}")
+        found = {name: memory_mapped.map_member(path, archive, name) for name in arrays}
+        return {name: arrays[name] if array is None else array for name, array in found.items()}
 
 
 def read_npy(path: Path, axes: int) -> np.ndarray:
@@ -172,10 +177,9 @@ def read_npy(path: Path, axes: int) -> np.ndarray:
     Raises:
         FedscapeError: the file is missing or damaged, or has another type or number of axes.
     """
+    limits.open_regular(path).close()
     try:
         array = np.load(path, mmap_mode="c", allow_pickle=False)
-    except FileNotFoundError:
-        raise FedscapeError(f"there is no file {path}") from None
     except Exception as error:  # a damaged file can raise almost anything
         raise FedscapeError(f"{path} is not a NumPy file of plain numbers or is damaged: {error}") from error
     if not isinstance(array, np.ndarray) or array.dtype != np.uint8 or array.ndim != axes:

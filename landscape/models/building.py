@@ -18,7 +18,14 @@ MODELS: Registry[Builder] = Registry("model")
 
 
 def build_model(
-    name: str, *, seed: int, input_shape: Sequence[int], classes: int, imports: bool = True, **kwargs: Any
+    name: str,
+    *,
+    seed: int,
+    input_shape: Sequence[int],
+    classes: int,
+    imports: bool = True,
+    shapes_only: bool = False,
+    **kwargs: Any,
 ) -> nn.Module:
     """The network called ``name`` with seeded initial parameters, on the CPU in float32.
 
@@ -28,6 +35,7 @@ def build_model(
             (:func:`landscape.models.factories.call_factory`).
         seed: the same seed gives the same parameters on every device.
         imports: whether a ``package.module:callable`` may be imported.
+        shapes_only: on the meta device, without memory for parameters.
 
     Raises:
         FedscapeError: an unknown name, or a network that cannot take such inputs.
@@ -40,13 +48,13 @@ def build_model(
     """
     builder = MODELS.get(name, imports=imports)
     # Always on the CPU, so that the random numbers are the same for every device.
-    with global_seed(seed, "initialisation"), torch.device("cpu"):
+    with global_seed(seed, "initialisation"), torch.device("meta" if shapes_only else "cpu"):
         try:
             known = {"input_shape": tuple(input_shape), "classes": classes, "num_classes": classes}
             model = call_factory(builder, name, known, kwargs)
         except FedscapeError:
             raise
-        except (TypeError, ValueError, RuntimeError) as error:
+        except (TypeError, ValueError, RuntimeError, ArithmeticError, RecursionError) as error:
             raise FedscapeError(f"the model '{name}' cannot be built: {str(error).partition(chr(10))[0]}") from error
     if not isinstance(model, nn.Module):
         raise FedscapeError(f"the model '{name}' returned {type(model).__name__}, not a torch.nn.Module")

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
-import torch
 from torch import nn
 
 from landscape.models.building import MODELS, image_shape
@@ -13,7 +13,7 @@ from landscape.models.building import MODELS, image_shape
 @MODELS.register("digits_mlp")
 def digits_mlp(input_shape: Sequence[int], classes: int) -> nn.Module:
     """inputs -> 64 -> 32 -> classes, ReLU; 6,570 parameters on the 8x8 digits."""
-    inputs = int(torch.tensor(input_shape).prod())
+    inputs = math.prod(input_shape)
     return nn.Sequential(
         nn.Flatten(), nn.Linear(inputs, 64), nn.ReLU(), nn.Linear(64, 32), nn.ReLU(), nn.Linear(32, classes)
     )

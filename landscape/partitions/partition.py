@@ -14,6 +14,8 @@ from landscape.errors import FedscapeError
 from landscape.partitions import samplers
 from landscape.partitions.spec import Spec, read_spec
 from landscape.storage.files import atomic_write
+from landscape.storage.reading import open_archive
+from landscape.storage.schema import printable
 
 if TYPE_CHECKING:
     from landscape.datasets import Dataset
@@ -70,16 +72,31 @@ class Partition:
         """Read a file written by :meth:`save`.
 
         Raises:
-            FedscapeError: the file is missing or damaged.
+            FedscapeError: the file is missing or damaged, or would take more memory than the limit
+                (:mod:`landscape.storage.limits`).
         """
-        try:
-            with np.load(path, allow_pickle=False) as archive:
-                names = sorted(archive.files, key=lambda name: (len(name), name))
-                return cls(tuple(archive[name].astype(np.int64) for name in names))
-        except FileNotFoundError:
-            raise FedscapeError(f"there is no file {path}") from None
-        except Exception as error:  # a damaged archive can raise almost anything
-            raise FedscapeError(f"{path} is not a partition or is damaged: {error}") from error
+        with open_archive(path) as (arrays, _):
+            names = sorted(arrays, key=lambda name: (len(name), name))
+            if not names:
+                raise FedscapeError(f"{path} is not a partition: it holds no clients")
+            return cls(tuple(_indices(arrays[name], f"{path}: {printable(name)}") for name in names))
+
+
+def _indices(array: np.ndarray, where: str) -> np.ndarray:
+    """The indices of a client's samples as int64 [n].
+
+    Raises:
+        FedscapeError: they are none.
+    """
+    if (
+        array.ndim != 1
+        or array.dtype.kind not in "iu"
+        or (array.size and not 0 <= array.min() <= array.max() < 1 << 62)
+    ):
+        raise FedscapeError(
+            f"{where} holds {array.dtype} {array.shape}: whole numbers from 0, one a sample, are needed"
+        )
+    return array.astype(np.int64)
 
 
 def make_partition(

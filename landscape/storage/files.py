@@ -16,6 +16,7 @@ from typing import IO, Any, cast
 import torch
 
 from landscape.errors import FedscapeError
+from landscape.storage import limits
 
 
 class RunsCodeError(FedscapeError):
@@ -180,25 +181,23 @@ def load_torch(path: str | Path, *, mapped: bool = False) -> Any:
         mapped: map the tensors into memory (copy on write) instead of reading them.
 
     Raises:
-        FedscapeError: no such file, or it is not a torch file, truncated, or would run code.
+        FedscapeError: no such file, or it is not a torch file, truncated, would run code, or would take more memory
+            than the limit (:mod:`landscape.storage.limits`).
     """
     path = Path(path)
-    try:
-        with open(path, "rb") as file:
-            return _load(file, path, mapped)
-    except FileNotFoundError:
-        raise FedscapeError(f"there is no file {path}") from None
-    except OSError as error:
-        raise FedscapeError(f"cannot read {path}: {_reason(error)}") from error
+    with limits.open_regular(path) as file:
+        return _load(file, path, mapped)
 
 
 def _load(file: IO[bytes], path: Path, mapped: bool) -> Any:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # torch warns about the contents of a damaged file
         try:
-            _check_sums(file)
+            _check_sums(file, path)
             source = path if mapped else file
             return torch.load(source, map_location="cpu", weights_only=True, mmap=mapped)
+        except FedscapeError:
+            raise
         except Exception as error:  # a damaged file can raise almost anything
             if isinstance(error, pickle.UnpicklingError) and "GLOBAL" in str(error):
                 raise RunsCodeError(
@@ -208,10 +207,13 @@ def _load(file: IO[bytes], path: Path, mapped: bool) -> Any:
             raise FedscapeError(f"{path} is not a checkpoint or is damaged: torch cannot read it") from error
 
 
-def _check_sums(file: IO[bytes]) -> None:
-    """Refuse an archive with changed bits: torch writes checksums but does not check them."""
+def _check_sums(file: IO[bytes], path: Path) -> None:
+    """Refuse an archive with changed bits, as torch writes checksums but does not check them, and one that declares
+    more than a file of its size may take.
+    """
     if zipfile.is_zipfile(file):
         with zipfile.ZipFile(file) as archive:
+            limits.require_members(path, archive, limits.size_of(file))
             if damaged := archive.testzip():
                 raise zipfile.BadZipFile(f"the check sum of {damaged} is wrong")
     file.seek(0)

@@ -14,6 +14,7 @@ from matplotlib import rc_context
 from matplotlib.backend_bases import FigureCanvasBase
 from matplotlib.figure import Figure, SubFigure
 from matplotlib.text import Text
+from matplotlib.ticker import FixedFormatter, FuncFormatter
 
 from landscape.errors import FedscapeError
 from landscape.storage.canvas import fit_texts, only_axes
@@ -69,6 +70,7 @@ def draw_picture(
         check_picture(path)
     with chosen.drawing():
         figure = draw()
+        spell_out(figure)
     if path is not None:
         save_figure(figure, path, dpi, chosen)
     return figure
@@ -108,6 +110,43 @@ def save_figures(
         FedscapeError: as :func:`save_figure`; nothing is written where one of the formats is unknown.
     """
     return _write(figure, [Path(f"{stem}.{kind}") for kind in formats], dpi, PictureStyle.of(style))
+
+
+def spell_out(figure: Figure) -> None:
+    """Have every text of a figure drawn as it is: names of files and models may have $, _ or ^ in them, which
+    Matplotlib would take for formulas, and fail.  Labels of ticks that an axis computes are its own affair.
+
+    :func:`draw_picture` does it; a figure that is drawn by other means may have formulas.
+
+    Example:
+        >>> from matplotlib.figure import Figure
+        >>> figure = Figure()
+        >>> title = figure.suptitle(r"runs/$\\frac{$.pt")
+        >>> spell_out(figure)
+        >>> title.get_parse_math()
+        False
+    """
+    for text in _written(figure):
+        text.set_parse_math(False)
+
+
+def _written(part: Figure | SubFigure) -> Iterator[Text]:
+    """The texts of a figure that somebody wrote, and of ticks those that were given names."""
+    whole = (getattr(part, name, None) for name in ("_suptitle", "_supxlabel", "_supylabel"))
+    yield from (text for text in whole if text is not None)
+    yield from part.texts
+    legends = [*part.legends, *(ax.get_legend() for ax in part.axes)]
+    for legend in legends:
+        if legend is not None:
+            yield from (*legend.get_texts(), legend.get_title())
+    for ax in part.axes:
+        yield from (ax.title, *ax.texts)
+        for axis in ax._axis_map.values():  # x, y and, in three dimensions, z
+            yield axis.label
+            if isinstance(axis.get_major_formatter(), FixedFormatter | FuncFormatter):
+                yield from axis.get_ticklabels()
+    for inner in part.subfigs:
+        yield from _written(inner)
 
 
 def caption_of_figure(figure: Figure) -> str:

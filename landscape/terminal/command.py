@@ -13,6 +13,7 @@ from typing import Any, NoReturn, TypeVar
 
 from landscape.errors import FedscapeError
 from landscape.registry import unknown_name
+from landscape.storage.schema import printable
 from landscape.terminal.guides import GUIDES, Guide, screen_width
 from landscape.terminal.program import spoken
 from landscape.terminal.stopping import listening, told
@@ -174,7 +175,7 @@ def run(main: Callable[[], Any]) -> int:
         with listening():
             return main() or 0
     except FedscapeError as error:
-        _report(str(error), error)
+        _report("\n".join(printable(line, 10_000) for line in str(error).split("\n")), error)
         return EXIT_BAD_INPUT
     except RuntimeError as error:
         torch = sys.modules.get("torch")

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from landscape.errors import FedscapeError
 from landscape.storage.files import json_ready, write_text
+from landscape.storage.schema import printable
 
 
 @dataclass(frozen=True)
@@ -42,7 +43,7 @@ class Table:
 
     def _cells(self) -> tuple[list[tuple[str, ...]], list[int]]:
         """The texts of names and rows, and how wide each column is."""
-        cells = [self.columns, *[tuple(_text(value) for value in row) for row in self.rows]]
+        cells = [tuple(map(_text, self.columns)), *[tuple(_text(value) for value in row) for row in self.rows]]
         return cells, [max(len(row[i]) for row in cells) for i in range(len(self.columns))]
 
     def folded(self, width: int) -> str:
@@ -76,7 +77,8 @@ class Table:
     def csv(self) -> str:
         """Comma-separated values with a header line; ``None`` is empty.
 
-        Text that a spreadsheet would compute, as it begins with =, +, - or @ and is no number, has a ' before it.
+        Text that a spreadsheet would compute, as it begins with =, +, -, @, a tab or a carriage return and is no
+        number, has a ' before it (OWASP, CSV injection).
 
         Example:
             >>> from landscape.terminal.table import Table
@@ -92,12 +94,12 @@ class Table:
     def markdown(self) -> str:
         """A Markdown table; numbers rounded as in text."""
         rule = ("---", *["---:"] * (len(self.columns) - 1))
-        rows = [self.columns, rule, *[tuple(_text(value) for value in row) for row in self.rows]]
+        rows = [tuple(map(_text, self.columns)), rule, *[tuple(_text(value) for value in row) for row in self.rows]]
         return "".join(f"| {' | '.join(cell.replace('|', '&#124;') for cell in row)} |\n" for row in rows)
 
     def latex(self) -> str:
         """A LaTeX ``tabular`` with the rules of the package booktabs; numbers rounded as in text."""
-        lines = [" & ".join(_escaped(name) for name in self.columns) + r" \\"]
+        lines = [" & ".join(_escaped(_text(name)) for name in self.columns) + r" \\"]
         lines += [" & ".join(_escaped(_text(value)) for value in row) + r" \\" for row in self.rows]
         form = "l" + "r" * (len(self.columns) - 1)
         head = [rf"\begin{{tabular}}{{{form}}}", r"\toprule", lines[0], r"\midrule"]
@@ -120,8 +122,8 @@ class Table:
             </tbody>
             </table>
         """
-        head = "".join(f'<th scope="col">{html.escape(name)}</th>' for name in self.columns)
-        lines = ["<table>", *[f"<caption>{html.escape(caption)}</caption>"] * bool(caption)]
+        head = "".join(f'<th scope="col">{html.escape(_text(name))}</th>' for name in self.columns)
+        lines = ["<table>", *[f"<caption>{html.escape(_text(caption))}</caption>"] * bool(caption)]
         lines += ["<thead>", f"<tr>{head}</tr>", "</thead>", "<tbody>"]
         for row in self.rows:
             name, *others = (html.escape(_text(value)) for value in row)
@@ -159,19 +161,19 @@ def _cell(value: str | float | None) -> str | float:
     """A cell of CSV."""
     if value is None:
         return ""
-    if not isinstance(value, str) or not value.startswith(("=", "+", "-", "@")):
+    if not isinstance(value, str) or not value.startswith(("=", "+", "-", "@", "\t", "\r")):
         return value
     try:
         float(value)
     except ValueError:
         return f"'{value}"
-    return value
+    return value if value[0].isprintable() else value.strip()
 
 
 def _text(value: str | float | None) -> str:
     if value is None:
         return "-"
-    return value if isinstance(value, str) else f"{value:.4g}"
+    return printable(value, 10_000) if isinstance(value, str) else f"{value:.4g}"
 
 
 _LATEX = {

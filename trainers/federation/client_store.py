@@ -13,6 +13,8 @@ from torch import Tensor
 from landscape.compute.devices import free_memory
 from landscape.errors import FedscapeError
 from landscape.storage.files import load_torch, make_directory, save_torch
+from landscape.storage.plain import Numbers
+from landscape.storage.schema import Record, require
 from trainers.algorithm import State
 from trainers.settings import Where
 
@@ -34,6 +36,9 @@ class ClientStore:
     Versions named by the last saved export are never overwritten; newer versions count only after the next export was
     saved, which the owner reports with :meth:`settle`.  So a run that is killed at any moment continues from its last
     ``state.pt``.
+
+    Attributes:
+        schema: what the state of a client is, in a file too.
 
     Args:
         initial: returns the initial tensors of a client.
@@ -75,6 +80,7 @@ class ClientStore:
         self._folder = None if folder is None else Path(folder)
         example = initial()
         self._names = tuple(example)
+        self.schema = Record({name: Numbers.like(tensor) for name, tensor in example.items()}, extra=False)
         self._bytes = sum(tensor.nbytes for tensor in example.values())
         self._where = self._choose(where)
         self._kept: dict[int, Tensors] = {}
@@ -196,12 +202,10 @@ class ClientStore:
     def _read(self, client: int, version: int) -> Tensors:
         file = self._file(client, version)
         try:
-            tensors = load_torch(file, mapped=True)
+            tensors: Tensors = load_torch(file, mapped=True)
+            require(tensors, self.schema, file)
         except FedscapeError as error:
             raise FedscapeError(f"the state of client {client} cannot be read: {error}") from error
-        whole = isinstance(tensors, dict) and set(tensors) == set(self._names)
-        if not whole or not all(isinstance(tensor, Tensor) for tensor in tensors.values()):
-            raise FedscapeError(f"the state of client {client} cannot be read: {file} holds something else")
         return tensors
 
     def _file(self, client: int, version: int) -> Path:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,8 @@ from torch import Tensor
 
 from landscape.compute.randomness import numpy_generator
 from landscape.errors import FedscapeError
+from landscape.storage.plain import Numbers
+from landscape.storage.schema import Either, Keyed, Number, Record, require
 from trainers.algorithm import Algorithm, Round, State
 from trainers.federation.aggregate import Aggregate
 from trainers.federation.client_store import ClientStore
@@ -227,7 +229,7 @@ class Federation:
         """Continue from a state of :meth:`export`.
 
         Raises:
-            FedscapeError: the state is of another version, or a client's file is missing.
+            FedscapeError: the state is of another version, damaged or of another run, or a client's file is missing.
         """
         missing = [name for name in self.export() if name not in state]
         if missing:
@@ -235,6 +237,7 @@ class Federation:
                 f"state.pt is of another version of Fedscape (it has no {', '.join(missing)}) and cannot be resumed by "
                 "this one: start the run anew with another --out"
             )
+        require(state, self._schema(), "state.pt")
         device = self._initial.device
         self.round = int(state["round"])
         self.server = State.of({name: tensor.to(device) for name, tensor in state["server"].items()})
@@ -244,6 +247,30 @@ class Federation:
         self._evaluated = state["evaluated"].to(device)
         self._latest.restore(state["latest"])
         self.store.restore(state["clients"])
+
+    def _schema(self) -> Record:
+        """What a state of this run is: tensors of the names, shapes and types that it has now."""
+        clients = Number(0, self.settings.clients - 1, whole=True)
+        version, w = Number(1, whole=True), self._initial
+
+        def tensors(named: Mapping[str, Tensor]) -> Record:
+            return Record({name: Numbers.like(tensor) for name, tensor in named.items()}, extra=False)
+
+        nothing = Record({"count": Number(0, 0, whole=True), "value": Numbers((0,))}, extra=False)
+        mean = Record({"count": Number(1, whole=True), "value": Numbers.like(w)}, extra=False)
+        return Record(
+            {
+                "round": Number(0, whole=True),
+                "server": tensors(self.server.tensors()),
+                "optimizer": tensors(self.optimizer_state),
+                "statistics": Numbers(tuple(self.statistics.shape), self.statistics.dtype),
+                "averaged": Either((nothing, mean)),
+                "evaluated": Numbers.like(w),
+                "latest": Keyed(clients, Either((version, self._latest.schema))),
+                "clients": Keyed(clients, Either((version, self.store.schema))),
+            },
+            extra=False,
+        )
 
     def _initial_state(self) -> dict[str, Tensor]:
         own = self.algorithm.client_state(self._initial)

@@ -24,6 +24,7 @@ from landscape.storage.files import (
     write_text,
 )
 from landscape.storage.lock import process_runs, sole_writer
+from landscape.storage.schema import Anything, Keyed, Number, Text, require
 from landscape.terminal.notices import notice
 from landscape.version import versions
 from trainers.algorithm import Algorithm
@@ -31,7 +32,7 @@ from trainers.algorithms import algorithm_name
 from trainers.federation.weights import ClientWeights
 from trainers.parts.parts import Parts
 from trainers.runs.earlier import in_todays_terms
-from trainers.runs.records import without_repeats
+from trainers.runs.stored import read_config, read_metrics, without_repeats
 from trainers.settings import FREE_ON_RESUME, ExecutorName, Settings
 
 _OWN = re.compile(
@@ -168,8 +169,26 @@ class RunDirectory:
         self._clean_up()
         (self.path / "result.json").unlink(missing_ok=True)
         write_json(file, {**config, "versions": versions()})
-        state = load_torch(self.path / "state.pt") if resume and (self.path / "state.pt").exists() else None
-        self._cut_metrics(int(state["round"]) if state else 0)
+        state = self._state() if resume and (self.path / "state.pt").exists() else None
+        self._cut_metrics(state["round"] if state else 0)
+        return state
+
+    def _state(self) -> dict[str, Any]:
+        """``state.pt``, of which the federation checks the rest.
+
+        Raises:
+            FedscapeError: it cannot be read, is damaged, or is of a round that is not recorded.
+        """
+        file = self.path / "state.pt"
+        state: dict[str, Any] = load_torch(file)
+        require(state, Keyed(Text(100), Anything()), file)
+        require(state.get("round"), Number(0, whole=True), f"{file}: the round")
+        recorded = {record["round"] for record in self.metrics()} | {0}
+        if state["round"] not in recorded:
+            raise FedscapeError(
+                f"{file} is of round {state['round']}, which metrics.jsonl does not have: start the run anew with "
+                "another --out"
+            )
         return state
 
     def normalise(self, asked: str, dataset: Dataset) -> str:
@@ -226,28 +245,15 @@ class RunDirectory:
         Raises:
             FedscapeError: it is missing or damaged.
         """
-        file = self.path / "config.json"
-        try:
-            return json.loads(file.read_text(encoding="utf-8"))
-        except (OSError, ValueError) as error:
-            raise FedscapeError(f"{file} cannot be read: {error}") from error
+        return read_config(self.path)
 
     def metrics(self) -> list[dict[str, Any]]:
         """The objects of ``metrics.jsonl``, without an incomplete last line.
 
         Raises:
-            FedscapeError: a line in the middle is damaged.
+            FedscapeError: a line is damaged, or the rounds do not ascend.
         """
-        file = self.path / "metrics.jsonl"
-        lines = file.read_text(encoding="utf-8").splitlines() if file.exists() else []
-        records = []
-        for number, line in enumerate(lines, 1):
-            try:
-                records.append(json.loads(line))
-            except ValueError as error:
-                if number < len(lines):
-                    raise FedscapeError(f"{file} is damaged at line {number}: {error}") from error
-        return records
+        return read_metrics(self.path)
 
     def _cut_metrics(self, round: int) -> None:
         records, repeated = without_repeats(self.metrics())

@@ -14,11 +14,13 @@ from typing import Any, Literal
 from landscape.errors import FedscapeError
 from landscape.storage.files import json_ready, make_directory, write_json
 from landscape.storage.lock import LockedError, sole_writer
+from landscape.storage.reading import read_json
 from trainers.algorithm import Algorithm
 from trainers.algorithms import algorithm_name
 from trainers.parts.parts import Parts
 from trainers.runs.records import RecordedRun, read_runs
 from trainers.runs.run import train
+from trainers.runs.stored import FAILURE
 from trainers.settings import Settings
 
 State = Literal["missing", "partial", "done", "failed"]
@@ -132,7 +134,7 @@ class RunStore:
         """Why it failed, if it did."""
         if self.state(run) != "failed":
             return None
-        return str(json.loads((self.path(run) / "failure.json").read_text(encoding="utf-8"))["reason"])
+        return str(read_json(self.path(run) / "failure.json", FAILURE)["reason"])
 
     def read(self, run: PlannedRun) -> RecordedRun:
         """What is recorded of a run.

@@ -4,24 +4,33 @@ from __future__ import annotations
 
 import json
 import statistics
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal
 
 from landscape.errors import FedscapeError
+from landscape.storage.reading import read_json
 from trainers.runs.protocol import protocol
+from trainers.runs.stored import RESULT, read_config, read_metrics, without_repeats
 
 Record = dict[str, Any]
 Status = Literal["finished", "diverged", "unfinished"]
 
-SAME_RESULT = ("seed", "device", "data_dir", "save_every", "save_clients", "client_store")
+SAME_RESULT = (
+    "seed",
+    "device",
+    "data_dir",
+    "save_every",
+    "save_clients",
+    "client_store",
+    "executor",
+    "clients_at_once",
+)
 """Settings in which runs of one group may differ: they change neither what is trained nor for how long."""
 
 _LAST_SHARE = 0.1
-_NUMBERS = ("test_", "train_", "swa_", "client_", "bytes_", "seconds", "drift", "steps", "gradients")
 
 
 @dataclass(frozen=True)
@@ -167,81 +176,6 @@ def _read(path: Path) -> RecordedRun:
         raise FedscapeError(f"there is no run directory {path}")
     if not (path / "config.json").is_file():
         raise FedscapeError(f"{path} is no run directory: it holds no config.json")
-    config = _object(path / "config.json")
-    for name in ("algorithm", "settings"):
-        if not isinstance(config.get(name), dict):
-            raise FedscapeError(f"{path / 'config.json'} is damaged: it has no {name}")
-    if "name" not in config["algorithm"] or not isinstance(config.get("parts") or {}, dict):
-        raise FedscapeError(f"{path / 'config.json'} is damaged: it does not say which algorithm and parts were run")
-    result = _object(path / "result.json") if (path / "result.json").exists() else {}
-    metrics, repeated = _metrics(path / "metrics.jsonl")
-    return RecordedRun(path, config, metrics, result, repeated)
-
-
-def _text(file: Path) -> str:
-    try:
-        return file.read_text(encoding="utf-8")
-    except OSError as error:
-        raise FedscapeError(f"cannot read {file}: {error.strerror or error}") from error
-    except UnicodeDecodeError as error:
-        raise FedscapeError(f"{file} is damaged: it is no text") from error
-
-
-def _object(file: Path) -> dict[str, Any]:
-    try:
-        value = json.loads(_text(file))
-    except ValueError as error:
-        raise FedscapeError(f"{file} is damaged: {error}") from error
-    if not isinstance(value, dict):
-        raise FedscapeError(f"{file} is damaged: it holds no object")
-    return value
-
-
-def without_repeats(records: Sequence[Record]) -> tuple[list[Record], int]:
-    """Records of rounds without those that a later one of the same round replaces, and how many those are.
-
-    Two processes that resumed one run at once, which versions without a lock allowed, both wrote their rounds.
-
-    Example:
-        >>> from trainers.runs.records import without_repeats
-        >>> without_repeats([{"round": 1}, {"round": 2, "lr": 1}, {"round": 2, "lr": 2}, {"round": 3}])
-        ([{'round': 1}, {'round': 2, 'lr': 2}, {'round': 3}], 1)
-    """
-    last = {record["round"]: record for record in records}
-    return [last[number] for number in sorted(last)], len(records) - len(last)
-
-
-def _metrics(file: Path) -> tuple[list[Record], int]:
-    lines = _text(file).splitlines() if file.exists() else []  # a run that was killed in its first round has none
-    records: list[Record] = []
-    for number, line in enumerate(lines, 1):
-        try:
-            record = json.loads(line)
-        except ValueError as error:
-            if number == len(lines):
-                break  # incomplete, from a run that was killed
-            raise FedscapeError(f"{file} is damaged at line {number}: {error}") from error
-        if wrong := _wrong(record):
-            raise FedscapeError(f"{file} is damaged at line {number}: {wrong}")
-        records.append(record)
-    kept, repeated = without_repeats(records)
-    if not repeated:  # two processes that wrote at once leave rounds in any order, and some of them twice
-        for number, (before, after) in enumerate(pairwise(records), 2):
-            if after["round"] < before["round"]:
-                raise FedscapeError(
-                    f"{file} is damaged at line {number}: round {after['round']} comes after round {before['round']}"
-                )
-    return kept, repeated
-
-
-def _wrong(record: Any) -> str | None:
-    """The reason why a round's object is refused, or ``None``."""
-    if not isinstance(record, dict) or type(record.get("round")) is not int:
-        return "it is no object with a round"
-    for name, value in record.items():
-        if name == "clients":
-            if not isinstance(value, list):
-                return "clients is no list"
-        elif name.startswith(_NUMBERS) and value is not None and type(value) not in (int, float):
-            return f"{name} is no number"
-    return None
+    result = read_json(path / "result.json", RESULT) if (path / "result.json").exists() else {}
+    metrics, repeated = without_repeats(read_metrics(path))
+    return RecordedRun(path, read_config(path), metrics, result, repeated)

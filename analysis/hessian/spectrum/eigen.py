@@ -17,6 +17,7 @@ from analysis.hessian.spectrum.operators import Operator, Report
 from analysis.hessian.spectrum.resume import StateFile
 from analysis.hessian.spectrum.stopping import Approximation, StoppingRule
 from analysis.hessian.spectrum.symmetry import confirmed, warn_if_asymmetric
+from analysis.hessian.spectrum.unfinished import Unfinished
 from analysis.hessian.spectrum.wanted import Wanted, Which
 from landscape.compute.devices import one_blas_thread
 
@@ -156,7 +157,9 @@ def extreme_eigenpairs(
     search = MultiplicitySearch(wanted, tolerance, iteration.room)
     parts, krylov = (iteration, rule, search), iteration.krylov
     question = {"dimension": operator.shape[0], "dtype": str(operator.dtype), "seed": seed, "k": k, "which": which}
-    file = StateFile(state, {**question, "max_basis": iteration.room, "fingerprint": fingerprint}, _PARTS)
+    rule_of_file = Unfinished(operator.shape[0], operator.dtype, wanted.count)
+    question |= {"max_basis": iteration.room, "fingerprint": fingerprint}
+    file = StateFile(state, question, _PARTS, rule_of_file)
     with file.owned():
         if (saved := file.read()) is not None:
             for part in parts:

@@ -19,6 +19,7 @@ from torch import Tensor
 
 from analysis.hessian.spectrum.evidence import StartRecord
 from analysis.hessian.spectrum.symmetry import asymmetry
+from landscape import FedscapeError
 
 _BREAKDOWN = 100.0
 """A new direction is rounding only where it is shorter than this many roundings of the operator's scale."""
@@ -251,7 +252,10 @@ class Lanczos:
         self.steps, self.absorbed, self._tridiagonal = len(basis), state["absorbed"], state["tridiagonal"]
         self._scale = state["scale"]
         self.asymmetry = state.get("asymmetry", 0.0)  # earlier versions did not look
-        self._generator.set_state(state["generator"])
+        try:
+            self._generator.set_state(state["generator"])
+        except RuntimeError as error:
+            raise FedscapeError(f"the state of the random numbers is damaged: {error}") from error
         self.record = StartRecord.resumed(state["record"])
 
     def _rotate(self, values: np.ndarray, coordinates: np.ndarray) -> None:

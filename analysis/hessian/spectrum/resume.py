@@ -12,6 +12,7 @@ from landscape import FedscapeError
 from landscape.compute.distributed import rank_and_world
 from landscape.storage.files import load_torch, save_torch
 from landscape.storage.lock import sole_writer
+from landscape.storage.schema import Anything, Record, Rule, require, shown
 from landscape.terminal.stopping import Stop, deferring
 
 _KEEP_SECONDS = 60.0
@@ -26,9 +27,13 @@ class StateFile:
         path: the file; ``None``: nothing is kept.
         question: what is computed, plain values by name: a file of another question is refused.
         parts: names of what ``write`` gets.
+        rule: what the parts must be (:mod:`landscape.storage.schema`).
     """
 
-    def __init__(self, path: str | Path | None, question: dict[str, Any], parts: Collection[str]) -> None:
+    def __init__(
+        self, path: str | Path | None, question: dict[str, Any], parts: Collection[str], rule: Rule | None = None
+    ) -> None:
+        self._rule = rule or Anything()
         self._path = None if path is None else Path(path)
         self._question, self._names = question, {"question", *parts}
         self._written, self._cost = time.monotonic(), 0.0
@@ -38,16 +43,17 @@ class StateFile:
         """What was written last; ``None`` where there is no file.
 
         Raises:
-            FedscapeError: the file holds something else, or the work on another question.
+            FedscapeError: the file holds something else, or the work on another question, or is damaged.
         """
         if self._path is None or not self._path.exists():
             return None
         saved = load_torch(self._path)
         if not isinstance(saved, dict) or set(saved) != self._names:
             raise FedscapeError(f"{self._path} does not hold unfinished eigenvalues: give another file, or remove it")
+        require(saved["question"], Record({}), self._path)
         theirs = saved["question"]
         different = [
-            f"{key} {theirs.get(key)!r}, not {value!r}"
+            f"{key} {shown(theirs.get(key))}, not {value!r}"
             for key, value in self._question.items()
             if theirs.get(key) != value
         ]
@@ -56,6 +62,7 @@ class StateFile:
                 f"{self._path} holds the unfinished eigenvalues of another question ({'; '.join(different)}): "
                 "give another file, or remove it"
             )
+        require(saved, self._rule, self._path)
         return saved
 
     @contextmanager

@@ -12,6 +12,7 @@ from landscape.data.normalisation import statistics
 from landscape.data.readers import read_cifar, read_cifar_names
 from landscape.data.sources import source_folder
 from landscape.errors import FedscapeError
+from landscape.storage.limits import open_regular
 
 SUPERCLASSES = (
     4, 1, 14, 8, 0, 6, 7, 7, 18, 3, 3, 14, 9, 18, 7, 11, 3, 9, 7, 11, 6, 11, 5, 10, 7,
@@ -20,6 +21,10 @@ SUPERCLASSES = (
     12, 9, 13, 15, 13, 16, 19, 2, 4, 6, 19, 5, 5, 8, 19, 18, 1, 2, 15, 6, 0, 17, 8, 14, 13,
 )  # fmt: skip
 """CIFAR-100's coarse label of each fine one (https://www.cs.toronto.edu/~kriz/cifar.html), both in ``meta``'s order."""
+
+
+_MOST_VALUES = 100_000_000
+"""Of a client's images, in the federated CIFAR-100."""
 
 
 def _read(name: str, folder: Path, files: list[str], key: str) -> Arrays:
@@ -86,14 +91,16 @@ def _read_clients(path: Path) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Images uint8 [n, 3, 32, 32], labels [n] and clients [n], ordered by the clients' numbers."""
     import h5py
 
-    if not path.is_file():
-        raise FedscapeError(f"there is no file {path}")
+    from landscape.storage.hdf5 import read_array, subgroup
+
+    open_regular(path).close()
     try:
-        with h5py.File(path) as file:
-            groups = file["examples"]
+        with h5py.File(path, "r") as file:
+            groups = subgroup(file, "examples")
             names = sorted(groups, key=lambda name: (len(name), name))
-            images = [np.asarray(groups[name]["image"]) for name in names]
-            labels = [np.asarray(groups[name]["label"]) for name in names]
+            each = [subgroup(groups, name) for name in names]
+            images = [read_array(client, "image", most=_MOST_VALUES) for client in each]
+            labels = [read_array(client, "label", most=_MOST_VALUES) for client in each]
     except (OSError, KeyError, TypeError, AttributeError, ValueError, RuntimeError) as error:
         raise FedscapeError(f"{path} is not TensorFlow Federated's CIFAR-100 or is damaged: {error}") from error
     for name, x, y in zip(names, images, labels, strict=True):

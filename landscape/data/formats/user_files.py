@@ -30,6 +30,8 @@ def archive(path: Path) -> Dataset:
     """
     arrays = read_npz(path)
     train, test = ((_channels_first(path, arrays[f"x_{part}"]), arrays[f"y_{part}"]) for part in ("train", "test"))
+    if min(array.ndim for pair in (train, test) for array in pair) < 1:
+        raise FedscapeError(f"{path}: an array is a single number: one input and one label a sample are needed")
     maps = train[1].ndim == 3
     for x, y in (train, test):
         if y.ndim != (3 if maps else 1) or len(x) != len(y):
@@ -37,6 +39,8 @@ def archive(path: Path) -> Dataset:
     clients, names = arrays.get("clients"), arrays.get("class_names")
     if clients is not None and (clients.shape != train[1].shape[:1] or clients.dtype.kind not in "iu"):
         raise FedscapeError(f"{path}: clients are {clients.dtype} {clients.shape}: one whole number a training sample")
+    if names is not None and (names.ndim != 1 or names.dtype.kind != "U"):
+        raise FedscapeError(f"{path}: class_names are {names.dtype} {names.shape}: one text a class is needed")
     classes = None if names is None else len(names)
     if maps and classes is None:
         classes = 1 + max(int(chunk.max(initial=0, where=chunk != IGNORED)) for chunk in chunks(train[1]))

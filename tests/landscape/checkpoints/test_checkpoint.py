@@ -205,7 +205,7 @@ class TestPartition:
         [
             ({"partition": None}, "the checkpoint has no partition, so it knows no clients"),
             ({"partition": {"spec": "iid"}}, "does not say how its partition was drawn"),
-            ({"partition": {"spec": 1, "clients": 2, "digest": "x"}}, "does not say how its partition was drawn"),
+            ({"partition": {"spec": 1, "clients": 2, "digest": "x"}}, "data.partition.spec is 1, not a text"),
             ({"partition": {"spec": "ii", "clients": 2, "digest": "x"}}, "unknown partition 'ii': did you mean 'iid'"),
         ],
     )

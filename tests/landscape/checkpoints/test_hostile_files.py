@@ -167,24 +167,25 @@ class TestContents:
         whole = contents(path)
         for spoilt in ({k: v for k, v in whole.items() if k != key}, {**whole, key: "text"}, {**whole, key: None}):
             save_torch(path, spoilt)
-            with pytest.raises(FedscapeError, match=f"'{key}' is missing or of the wrong type"):
+            with pytest.raises(FedscapeError, match=rf"ckpt\.pt is damaged: .*\b{key}\b"):
                 Checkpoint.load(path)
 
     @pytest.mark.parametrize(
-        ("group", "entry"),
+        ("group", "entry", "reason"),
         [
-            ("parameters", {"1.weight": 3.0}),
-            ("parameters", {5: torch.ones(1)}),
-            ("buffers", {"x": [1]}),
-            ("buffers", {(): torch.ones(1)}),
-            ("clients", {"3": torch.ones(1)}),
-            ("clients", {3: None}),
+            ("parameters", {"1.weight": 3.0}, r"parameters\.1\.weight is 3\.0, not a tensor"),
+            ("parameters", {5: torch.ones(1)}, r"parameters\.its key is 5, not a text"),
+            ("buffers", {"x": [1]}, r"buffers\.x is a list of 1, not a tensor"),
+            ("buffers", {(): torch.ones(1)}, r"buffers\.its key is a list of 0, not a text"),
+            ("clients", {"3": torch.ones(1)}, r"clients\.its key is '3', not a whole number from 0"),
+            ("clients", {-3: torch.ones(1)}, r"clients\.its key is -3, not a whole number from 0"),
+            ("clients", {3: None}, r"clients\.3 is None, not a tensor"),
         ],
     )
-    def test_groups_hold_named_tensors_only(self, path, group, entry):
+    def test_groups_hold_named_tensors_only(self, path, group, entry, reason):
         whole = contents(path)
         save_torch(path, {**whole, group: {**whole[group], **entry}})
-        with pytest.raises(FedscapeError, match=f"'{group}' holds something that is no tensor"):
+        with pytest.raises(FedscapeError, match=reason):
             Checkpoint.load(path)
 
     @pytest.mark.parametrize(
@@ -220,8 +221,16 @@ class TestContents:
             ({"name": "digits_mlp", "kwargs": {**KWARGS, "seed": 1}}, "is not described fully"),
             ({"name": "digits_mlp", "kwargs": {**KWARGS, "imports": True}}, "is not described fully"),
             ({"name": "digits_mlp", "kwargs": {**KWARGS, "depth": 3}}, "the model 'digits_mlp' cannot be built"),
-            ({"name": "digits_mlp", "kwargs": {**KWARGS, "classes": -1}}, "the model 'digits_mlp' cannot be built"),
-            ({"name": "digits_mlp", "kwargs": {**KWARGS, "input_shape": 5}}, "the model 'digits_mlp' cannot be built"),
+            (
+                {"name": "digits_mlp", "kwargs": {**KWARGS, "classes": -1}},
+                "model.kwargs.classes is -1, not a",
+            ),
+            (
+                {"name": "digits_mlp", "kwargs": {**KWARGS, "input_shape": 5}},
+                "kwargs.input_shape is 5, not a list",
+            ),
+            ({"name": "digits_mlp", "kwargs": {**KWARGS, "input_shape": [1 << 20] * 4}}, "cannot be built|do not fit"),
+            ({"name": "digits_mlp", "kwargs": {**KWARGS, "classes": 1 << 20}}, "do not fit the model 'digits_mlp'"),
         ],
     )
     def test_a_model_that_cannot_be_built_is_refused(self, path, model, reason):
@@ -231,15 +240,27 @@ class TestContents:
 
     @pytest.mark.parametrize("group", ["model", "data"])
     @pytest.mark.parametrize(
-        "entry", [{}, {"name": 3}, {"name": "digits", "kwargs": None}, {"name": "x", "kwargs": [1]}]
+        ("entry", "reason"),
+        [
+            ({}, " is an object of 0 entries, not one with name"),
+            ({"name": 3}, ".name is 3, not a text"),
+            ({"name": "digits", "kwargs": None}, ".kwargs is None, not an object"),
+            ({"name": "x", "kwargs": [1]}, ".kwargs is a list of 1, not an object"),
+        ],
     )
-    def test_a_model_or_data_set_without_name_or_kwargs_is_refused(self, path, group, entry):
+    def test_a_model_or_data_set_without_name_or_kwargs_is_refused(self, path, group, entry, reason):
         save_torch(path, {**contents(path), group: entry})
-        with pytest.raises(FedscapeError, match=f"is not a whole checkpoint: '{group}' lacks its name or kwargs"):
+        with pytest.raises(FedscapeError, match=f"is damaged: {group}{reason}"):
             Checkpoint.load(path)
 
-    @pytest.mark.parametrize("folder", [5, "/nowhere"])
-    def test_a_data_folder_that_is_not_there_is_told(self, path, folder):
+    @pytest.mark.parametrize("round", [-4, 1.0, True, 10**400])
+    def test_a_round_that_is_none_is_refused(self, path, round):
+        save_torch(path, {**contents(path), "round": round})
+        with pytest.raises(FedscapeError, match=r"is damaged: round is .*, not a (whole )?number"):
+            Checkpoint.load(path)
+
+    def test_a_data_folder_that_is_not_there_is_told(self, path):
+        folder = "/nowhere"
         checkpoint(data={**checkpoint().data, "name": "cifar10", "kwargs": {"data_dir": folder}}).save(path)
         with pytest.raises(FedscapeError, match=f"cifar10 is not in {folder}: .* must hold cifar-10-batches-py/"):
             Checkpoint.load(path).load_dataset()

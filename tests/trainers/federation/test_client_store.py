@@ -266,7 +266,7 @@ def test_a_damaged_file_is_told_when_it_is_read(tmp_path):
         with pytest.raises(FedscapeError, match=r"the state of client 2 cannot be read: .*000002-1\.pt is not a check"):
             kept.fetch(2)
     torch.save({"other": torch.zeros(2)}, file)
-    with pytest.raises(FedscapeError, match="holds something else"):
+    with pytest.raises(FedscapeError, match="is damaged: it holds an object of 1 entries, not one with dual"):
         kept.fetch(2)
 
 

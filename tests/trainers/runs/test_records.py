@@ -19,26 +19,30 @@ BAD = {
     "no run": (lambda p: p, "is no run directory: it holds no config.json"),
     "a file": (lambda p: write(p / "r") / "config.json", "is no run directory"),
     "config cut": (lambda p: damage(write(p / "r"), "config.json", b'{"algo'), "config.json is damaged"),
-    "config list": (lambda p: damage(write(p / "r"), "config.json", b"[]"), "config.json is damaged: it holds no obj"),
-    "config empty": (lambda p: damage(write(p / "r"), "config.json", b"{}"), "config.json is damaged: it has no algo"),
+    "config list": (lambda p: damage(write(p / "r"), "config.json", b"[]"), "config.json is damaged: it holds a list"),
+    "config empty": (lambda p: damage(write(p / "r"), "config.json", b"{}"), "0 entries, not one with algorithm, set"),
     "config nameless": (
         lambda p: damage(write(p / "r"), "config.json", b'{"algorithm": {}, "settings": {}}'),
-        "it does not say which algorithm",
+        "config.json is damaged: algorithm is an object of 0 entries, not one with name",
     ),
     "result": (lambda p: damage(write(p / "r"), "result.json", b"3"), "result.json is damaged"),
     "binary": (lambda p: damage(write(p / "r"), "metrics.jsonl", b"\xff\xfe\n{}"), "metrics.jsonl is damaged: it is"),
     "middle": (
         lambda p: damage(write(p / "r"), "metrics.jsonl", b'{"round": 1}\n{"ro\n{"round": 3}\n'),
-        "metrics.jsonl is damaged at line 2",
+        "error: line 2 of ",
     ),
-    "no round": (lambda p: damage(write(p / "r"), "metrics.jsonl", b"{}\n"), "it is no object with a round"),
+    "no round": (lambda p: damage(write(p / "r"), "metrics.jsonl", b"{}\n"), "0 entries, not one with round"),
+    "negative": (
+        lambda p: damage(write(p / "r"), "metrics.jsonl", b'{"round": -4}\n'),
+        "round is -4, not a whole",
+    ),
     "order": (
         lambda p: damage(write(p / "r"), "metrics.jsonl", b'{"round": 2}\n{"round": 1}\n'),
         "line 2: round 1 comes after round 2",
     ),
     "word": (
         lambda p: damage(write(p / "r"), "metrics.jsonl", b'{"round": 2, "test_accuracy": "high"}\n'),
-        "test_accuracy is no number",
+        "metrics.jsonl is damaged: test_accuracy is 'high', not a number",
     ),
 }
 

@@ -8,8 +8,8 @@ import torch
 from analysis.hessian.__main__ import command_line
 from landscape import Checkpoint, FedscapeError, Landscape, build_model
 from landscape.checkpoints.foreign import open_checkpoint
-from landscape.checkpoints.plain import require_plain
 from landscape.storage.files import save_torch
+from landscape.storage.plain import require_plain
 from tests.landscape.checkpoints.checkpoints import checkpoint
 from tests.landscape.checkpoints.state_dicts import DIGITS, network
 

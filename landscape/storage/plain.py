@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import Any
+
 import torch
 from torch import Tensor
 
 from landscape.errors import FedscapeError
+from landscape.storage.schema import Wrong
 
 _FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
@@ -24,7 +28,7 @@ def require_plain(tensor: Tensor, where: str, *, weights: bool = False) -> None:
 
     Example:
         >>> import torch
-        >>> from landscape.checkpoints.plain import require_plain
+        >>> from landscape.storage.plain import require_plain
         >>> require_plain(torch.ones(2, 3).t(), "w")
         >>> require_plain(torch.ones(1).expand(3), "w")
         Traceback (most recent call last):
@@ -37,6 +41,48 @@ def require_plain(tensor: Tensor, where: str, *, weights: bool = False) -> None:
     if fault is not None:
         wanted = "a plain tensor of floating-point numbers" if weights else "a plain tensor"
         raise FedscapeError(f"{where} is {fault}: {wanted} is needed")
+
+
+@dataclass(frozen=True)
+class Numbers:
+    """A rule of :mod:`landscape.storage.schema`: a dense tensor in memory, of a given type and shape where given.
+
+    Attributes:
+        shape: sizes of its axes, ``None`` where any will do.
+        dtype: of its numbers.
+        finite: whether all numbers must be finite.
+    """
+
+    shape: tuple[int | None, ...] | None = None
+    dtype: torch.dtype | None = None
+    finite: bool = False
+
+    @classmethod
+    def like(cls, tensor: Tensor) -> Numbers:
+        """The type of a tensor and its shape; any shape in place of an empty one, which is yet to be filled."""
+        return cls(tuple(tensor.shape) if tensor.numel() else None, tensor.dtype)
+
+    def __call__(self, value: Any, place: str) -> None:
+        """Raise :class:`Wrong` unless it is one."""
+        if not isinstance(value, Tensor) or (fault := _fault(value)) is not None:
+            raise Wrong(place, value if not isinstance(value, Tensor) else fault, "a plain tensor")
+        sizes = value.shape if self.shape is None else self.shape
+        fits = len(sizes) == value.dim() and all(w in (None, n) for w, n in zip(sizes, value.shape, strict=True))
+        if not fits or self.dtype not in (None, value.dtype):
+            wanted = "any shape" if self.shape is None else ", ".join("n" if n is None else str(n) for n in self.shape)
+            raise Wrong(place, value, f"a tensor of {_dtype_name(self.dtype)} ({wanted})")
+        if self.finite and not value.isfinite().all():
+            raise Wrong(place, value, "one of finite numbers")
+
+
+@dataclass(frozen=True)
+class AnyTensor:
+    """A rule: a tensor, plain or not (:func:`require_plain` says more of it)."""
+
+    def __call__(self, value: Any, place: str) -> None:
+        """Raise :class:`Wrong` unless it is one."""
+        if not isinstance(value, Tensor):
+            raise Wrong(place, value, "a tensor")
 
 
 def kind(tensor: Tensor) -> str:
@@ -89,4 +135,8 @@ def _overlaps(tensor: Tensor) -> bool:
 
 
 def _dtype(tensor: Tensor) -> str:
-    return str(tensor.dtype).removeprefix("torch.")
+    return _dtype_name(tensor.dtype)
+
+
+def _dtype_name(dtype: torch.dtype | None) -> str:
+    return "numbers" if dtype is None else str(dtype).removeprefix("torch.")
