@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from analysis.corruptions.robustness import Robustness
-from analysis.style import COLOURS, DASHES, MARKERS
+from analysis.style import COLOURS, DASHES, MARKERS, in_percent, percent_axis
 from landscape.storage.canvas import across, new_figure, pt
 
 
@@ -29,7 +29,8 @@ def plot_corruptions(found: Robustness) -> Figure:
     highest = max(found.clean_accuracy.max(), found.accuracy[..., -1].max(), found.by_severity.max())
     axes[0].set_ylim(0, min(1.02, 1.15 * highest + 0.01))
     for ax in axes[::columns]:
-        ax.set_ylabel("accuracy")
+        ax.set_ylabel(in_percent("accuracy"))
+        percent_axis(ax.yaxis)
     for ax in axes:
         ax.grid(alpha=0.3)
         ax.title.set_fontsize(pt(10))

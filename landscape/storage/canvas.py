@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import textwrap
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -14,8 +15,8 @@ from matplotlib.text import Annotation, Text
 
 from landscape.storage.style import current_style
 
-_SCREEN_FONT = 10.0
-"""Matplotlib's font size, in which sizes for the screen are thought."""
+_SCREEN_FONT, _SCREEN_LINE = 10.0, 1.5
+"""Matplotlib's font size and line width, in which sizes for the screen are thought."""
 _LABELS, _ASPECT = 0.4, 0.6
 """Inches of height for the labels of a panel in a paper, and the share of its width that its height is beside."""
 
@@ -33,6 +34,21 @@ def pt(size: float) -> float:
         6.4
     """
     return size * rcParams["font.size"] / _SCREEN_FONT if current_style().paper else size
+
+
+def stroke(width: float) -> float:
+    """The width of a line in points: on the screen ``width``, in a paper as much thinner as its lines are.
+
+    Example:
+        >>> from landscape.storage.canvas import stroke
+        >>> from landscape.storage.style import PictureStyle
+        >>> stroke(1.5)
+        1.5
+        >>> with PictureStyle("paper").drawing():
+        ...     stroke(1.5)
+        1.0
+    """
+    return width * rcParams["lines.linewidth"] / _SCREEN_LINE if current_style().paper else width
 
 
 def across(panels: int, inches: float = 1.8) -> int:
@@ -100,6 +116,59 @@ def fit_texts(figure: Figure) -> None:
         _separate([text for text in ax.texts if isinstance(text, Annotation) and text.get_text()])
 
 
+_ENDS = re.compile(r"(?<=[,;:|·]) | (?=[(])")
+"""Where phrases end: behind a separator or before a bracket; not inside of brackets."""
+
+
+def phrases(text: str, width: int) -> str:
+    """``text`` in lines of up to so many letters, broken between phrases: behind a comma, a colon and so on, or before
+    a bracket.  A phrase that is longer than a line is broken at its spaces; a word never is.
+
+    Example:
+        >>> from landscape.storage.canvas import phrases
+        >>> print(phrases("mean training loss (cross-entropy, nats), log scale", 42))
+        mean training loss (cross-entropy, nats),
+        log scale
+        >>> print(phrases("mean training loss (cross-entropy, nats), log scale", 30))
+        mean training loss
+        (cross-entropy, nats),
+        log scale
+    """
+    lines: list[str] = []
+    for phrase in _phrases(text):
+        joined = f"{lines[-1]} {phrase}" if lines else phrase
+        if lines and len(joined) <= width:
+            lines[-1] = joined
+        else:
+            lines += textwrap.wrap(phrase, width, break_long_words=False, break_on_hyphens=False)
+    return "\n".join(lines)
+
+
+def _phrases(text: str) -> Iterator[str]:
+    """The phrases of a text; what stands in brackets is one with its brackets."""
+    start, words = 0, text.replace("\n", " ")
+    for end in _ENDS.finditer(words):
+        before = words[: end.start()]
+        if before.count("(") == before.count(")"):
+            yield words[start : end.start()]
+            start = end.end()
+    yield words[start:]
+
+
+def elided(text: str, most: int) -> str:
+    """``text``, without its middle where it is longer than ``most`` letters.
+
+    Example:
+        >>> from landscape.storage.canvas import elided
+        >>> elided("fedavg_dirichlet01_seed3_round200", 21), elided("fedavg", 21)
+        ('fedavg_dir…3_round200', 'fedavg')
+    """
+    if len(text) <= most:
+        return text
+    last = (most - 1) // 2
+    return f"{text[: most - 1 - last]}…{text[len(text) - last :]}"
+
+
 def only_axes(figure: Figure) -> Axes | None:
     """The figure's axes if it has one apart from colour bars."""
     axes = [ax for ax in figure.axes if ax.get_label() != "<colorbar>"]
@@ -128,7 +197,7 @@ def _entries(legend: Legend | None, room: float) -> Iterator[tuple[Text, float, 
 
 
 def _fit(text: Text, room: float, upright: bool) -> bool:
-    """Break one text at its spaces; whether that changed it."""
+    """Break one text between its phrases, or else at its spaces; whether that changed it."""
     words = text.get_text()
     extent = text.get_window_extent()
     length = extent.height if upright else extent.width
@@ -136,8 +205,7 @@ def _fit(text: Text, room: float, upright: bool) -> bool:
         return False
     whole = words.replace("-\n", "-").replace("\n", " ")
     longest = max(map(len, words.split("\n")))
-    limits: dict[str, Any] = {"break_long_words": False, "break_on_hyphens": False}
-    lines = textwrap.fill(whole, max(8, int(longest * room / length)), **limits)
+    lines = phrases(whole, max(8, int(longest * room / length)))
     text.set_text(lines)
     text.set_linespacing(1.0)
     return lines != words

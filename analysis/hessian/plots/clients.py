@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from analysis.hessian.client_results import ClientCurves, ClientEigenvalues, on_own_data
-from analysis.style import COLOURS, DASHES, MARKERS, cross_out, crossed
+from analysis.style import COLOURS, DASHES, MARKERS, cross_out, crossed, log_axis
 from landscape.storage.canvas import new_figure, pt
 
 
@@ -78,7 +78,7 @@ def plot_client_curves(runs: Sequence[ClientCurves]) -> Figure:
     ax.title.set_fontsize(pt(10))
     heights = np.concatenate([found.largest for curves in runs for found in curves.measured])
     if heights.min() > 0 and heights.max() > 30 * heights.min():
-        ax.set_yscale("log")
+        log_axis(ax)
     ax.xaxis.set_major_locator(MaxNLocator(integer=True))
     ax.grid(alpha=0.3)
     figure.legend(loc="outside upper center", fontsize=pt(8), ncols=2 if any(curves.together for curves in runs) else 1)

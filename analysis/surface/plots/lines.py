@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import FixedLocator, NullFormatter
 
-from analysis.style import COLOURS, DASHES, MARKERS
+from analysis.style import COLOURS, DASHES, MARKERS, log_axis
 from analysis.surface.barrier import Barrier
 from analysis.surface.planes import EIGENVECTORS
 from analysis.surface.plots.captions import (
@@ -152,10 +151,7 @@ def _dress(ax: Axes, surfaces: Sequence[Surface], quantity: Quantity, scale: Sca
         common = Scale.of(values, scale)
         if common is not None and common.logarithmic:
             label = common.label(label)
-            ax.set_yscale("log")
-            ax.yaxis.set_major_locator(FixedLocator(common.ticks) if isinstance(common.ticks, list) else common.ticks)
-            ax.yaxis.set_major_formatter("{x:g}")
-            ax.yaxis.set_minor_formatter(NullFormatter())
+            log_axis(ax)
     ax.set_ylabel(label, parse_math=False)
     labels: dict[float, list[str]] = {}
     for mark in dict.fromkeys(mark for surface in surfaces for mark in surface.marks):

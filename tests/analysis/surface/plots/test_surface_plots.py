@@ -112,7 +112,7 @@ def test_interpolated_points_are_told_and_measured_ones_dotted():
     for other in (plot_reliefs([surface]), plot_superimposed([surface, surface], ["a", "b"])):
         assert "9 of them measured, the others interpolated" in other.get_supxlabel().replace("\n", " ")
     exact = plot_surface(made()).get_supxlabel()
-    assert "interpolated" not in exact
+    assert "others interpolated" not in exact
     assert "small dots" not in exact
 
 
