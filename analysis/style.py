@@ -59,7 +59,7 @@ def log_ticks(low: float, high: float, most: int = 8) -> list[float]:
         ticks = [tick for tick in candidates if low * (1 - 1e-9) <= tick <= high * (1 + 1e-9)]
         if fewest <= len(ticks) <= max(most, 2):
             return ticks
-    for bins in range(max(2, min(most, 6)), 12):  # less than a decade
+    for bins in range(max(1, min(most, 6) - 1), 12):  # less than a decade
         every = MaxNLocator(bins, steps=_NICE).tick_values(low, high)
         ticks = [float(f"{tick:.12g}") for tick in every if low * (1 - 1e-9) <= tick <= high * (1 + 1e-9)]
         if len(ticks) > 1:

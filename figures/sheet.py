@@ -26,7 +26,7 @@ from landscape.storage.style import current_style
 _SCREEN, _MOST_ACROSS = 10.8, 4
 """Inches of a page's width on the screen; maps in a row at most."""
 _LETTERS, _SHORT = 22, 16
-"""Names are shortened to so many letters, and the caption has them whole; a shorter one fits beside another word."""
+"""Names are shortened to so many letters at most, and the caption has them whole; a shorter one fits beside another word."""
 
 
 _OF_WHAT = " of the Hessian"
@@ -60,11 +60,11 @@ def draw_sheet(subjects: Sequence[Subject]) -> Figure:
     those of the accuracy, on one scale each; one legend for all."""
     paper = current_style().paper
     with rc_context({} if paper else {"font.size": 9, "axes.titlesize": 10}):
-        names = short_names([s.label for s in subjects])
         upper_panels = 4 if any(s.metrics for s in subjects) else 2
         beside = across(upper_panels, 1.6)
         groups = _groups(subjects)
         layout = _Layout.of(len(subjects), len(groups), upper_panels // beside)
+        names = short_names([s.label for s in subjects], layout.letters)
         caption = wrapped(_caption(subjects, names), layout.width)
         margin = 0.0 if paper else 0.5 + 0.16 * (caption.count("\n") + 1)
         height = layout.upper + layout.lower + margin
@@ -99,13 +99,15 @@ def draw_sheet(subjects: Sequence[Subject]) -> Figure:
 
 @dataclass(frozen=True)
 class _Layout:
-    """Inches, rows and columns of the maps of a group, and whether the groups are together in one row."""
+    """Inches, rows and columns of the maps of a group, whether the groups are together in one row, and the letters of a
+    name that fit a map."""
 
     width: float
     upper: float
     lower: float
     maps: tuple[int, int]
     together: bool
+    letters: int
 
     @classmethod
     def of(cls, maps: int, groups: int, upper_rows: int) -> _Layout:
@@ -120,24 +122,24 @@ class _Layout:
         labels, bar, around, gap = (0.5, 0.65, 0.45, 0.15) if style.paper else (0.6, 0.9, 0.6, 0.25)
         if maps % columns:  # ticks and labels below the last panels of the row before it too
             labels += 0.3
-        largest = 1.5 if style.paper else 2.5 if rows * below <= 2 else 2.1
+        largest = 1.5 if style.paper else 2.5 if rows * below <= 2 else 1.95
         side = min(largest, (width / beside - bar - around) / columns - gap)
         lower = below * (rows * (side + 0.3) + labels)
         upper = upper_rows * (1.75 if style.paper else 2.9) + 0.25
-        return cls(width, upper, lower, (rows, columns), together)
+        return cls(width, upper, lower, (rows, columns), together, max(9, min(_LETTERS, int(8 * side / pt(0.6)))))
 
 
-def short_names(labels: Sequence[str]) -> list[str]:
+def short_names(labels: Sequence[str], letters: int = _LETTERS) -> list[str]:
     """The labels, long ones without their middles; numbered where that makes two of them the same.
 
     Example:
         >>> short_names(["fedavg", "fedasam_dirichlet0.1_rho0.7, round 200"])
         ['fedavg', 'fedasam_dir… round 200']
     """
-    names = [elided(label, _LETTERS) for label in labels]
+    names = [elided(label, letters) for label in labels]
     if len(set(names)) == len(names):
         return names
-    return [f"{i}: {elided(label, _LETTERS - 3)}" for i, label in enumerate(labels, 1)]
+    return [f"{i}: {elided(label, letters - 3)}" for i, label in enumerate(labels, 1)]
 
 
 def _draw_upper(axes: np.ndarray, subjects: Sequence[Subject], names: Sequence[str]) -> None:

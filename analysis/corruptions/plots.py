@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 
 from analysis.corruptions.robustness import Robustness
 from analysis.style import COLOURS, DASHES, MARKERS, in_percent, percent_axis
-from landscape.storage.canvas import across, new_figure, pt
+from landscape.storage.canvas import across, new_figure, pt, stroke
 
 
 def plot_corruptions(found: Robustness) -> Figure:
@@ -67,6 +67,8 @@ def _draw_severities(ax: Axes, found: Robustness) -> None:
     """Draw the mean over the corruptions by severity; severity 0 is clean."""
     for i, label in enumerate(found.labels):
         heights = [found.clean_accuracy[i], *found.by_severity[i]]
-        ax.plot((0, *found.severities), heights, linestyle=DASHES[i % 7], linewidth=1.2, label=label, **_style(i))
+        ax.plot(
+            (0, *found.severities), heights, linestyle=DASHES[i % 7], linewidth=stroke(1.2), label=label, **_style(i)
+        )
     ax.set_xticks((0, *found.severities), ["clean", *map(str, found.severities)])
     ax.set(xlabel="severity", title=f"Mean over {len(found.corruptions)} corruptions")

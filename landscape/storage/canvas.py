@@ -12,6 +12,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.legend import Legend
 from matplotlib.text import Annotation, Text
+from matplotlib.transforms import BboxBase
 
 from landscape.storage.style import current_style
 
@@ -113,7 +114,8 @@ def fit_texts(figure: Figure) -> None:
             break
     figure.draw_without_rendering()
     for ax in figure.axes:
-        _separate([text for text in ax.texts if isinstance(text, Annotation) and text.get_text()])
+        notes = [text for text in ax.texts if isinstance(text, Annotation) and text.get_text()]
+        _separate(notes, ax.get_window_extent())
 
 
 _ENDS = re.compile(r"(?<=[,;:|·]) | (?=[(])")
@@ -211,11 +213,30 @@ def _fit(text: Text, room: float, upright: bool) -> bool:
     return lines != words
 
 
-def _separate(notes: Sequence[Annotation]) -> None:
-    """Put a note that lies on an earlier one to the other side of its point, below instead of above."""
+def _separate(notes: Sequence[Annotation], inside: BboxBase) -> None:
+    """Move a note that lies on an earlier one: to another side of its point, or a line farther from it; rather within
+    the axes than outside of them."""
     for k, note in enumerate(notes):
-        box = note.get_window_extent()
-        if any(box.overlaps(other.get_window_extent()) for other in notes[:k]):
-            x, y = note.xyann
-            note.xyann = (x, -y)
-            note.set_verticalalignment("top")
+        earlier = [other.get_window_extent() for other in notes[:k]]
+        if not any(note.get_window_extent().overlaps(box) for box in earlier):
+            continue
+        (x, y), best = note.xyann, (2, 2)
+        line = 1.5 * float(note.get_fontsize())
+        places = [(x, y), (x, -y), (-x, y), (-x, -y), (x, y + line), (x, -y - line)]
+        for place in places:
+            _place(note, *place)
+            box = note.get_window_extent()
+            overlaps = any(box.overlaps(other) for other in earlier)
+            within = inside.x0 <= box.x0 and box.x1 <= inside.x1 and inside.y0 <= box.y0 and box.y1 <= inside.y1
+            found = int(overlaps), int(not within)
+            if found < best:
+                best, chosen = found, place
+        _place(note, *chosen)
+
+
+def _place(note: Annotation, x: float, y: float) -> None:
+    """Put a note so far from its point, on the side that the signs say."""
+    note.xyann = (x, y)
+    note.set_verticalalignment("bottom" if y >= 0 else "top")
+    if x:
+        note.set_horizontalalignment("left" if x > 0 else "right")

@@ -208,7 +208,7 @@ def plot_rounds(runs: Mapping[str, Sequence[tuple[int, HessianReport]]]) -> Figu
     if traced:
         axes["trace"].set(ylabel="trace", title="Trace")
     loss = "loss + MAN" if first.man else "loss"
-    axes["loss"].set(ylabel=f"mean {loss} over {first.samples:,} {first.split} samples", title="Loss")
+    axes["loss"].set(ylabel=f"mean {loss} ({first.samples:,} {first.split} samples)", title="Loss")
     for ax in axes.values():
         ax.set_xlabel("communication round")
         ax.xaxis.set_major_locator(MaxNLocator(integer=True))

@@ -25,6 +25,7 @@ NOT_TO_SCALE = "axes not to the same scale"
 """What captions of planes say whose axes are not (:func:`to_scale`)."""
 
 _SCALED = " (filter-normalised)"
+_STEP = "step along "
 _PLANES = {"three": "three models", "pca": "a run's principal components"}
 
 
@@ -61,7 +62,7 @@ def label_of(surfaces: Sequence[Surface], quantity: Quantity) -> str:
     first = surfaces[0]
     of = f"{first.split_word} " if len({surface.provenance.split for surface in surfaces}) == 1 else ""
     if quantity == "lambda_max":
-        return f"λ_max of the {of}loss's Hessian"
+        return f"λ_max of the Hessian ({of}loss)"
     return f"mean {of}{first.loss_name}" if quantity == "loss" else f"{of}{quantity} (%)"
 
 
@@ -80,9 +81,9 @@ def to_scale(surface: Surface) -> bool:
 def axis_labels(surface: Surface) -> tuple[str, str]:
     """The labels of x and y."""
     scaled = _SCALED if surface.provenance.normalisation == FILTER else ""
-    x, y = surface.axis_labels or (f"step along direction 1{scaled}", f"step along direction 2{scaled}")
+    x, y = surface.axis_labels or (f"{_STEP}direction 1{scaled}", f"{_STEP}direction 2{scaled}")
     if current_style().paper:  # where there is no room for what the caption says too
-        return x.removesuffix(_SCALED), y.removesuffix(_SCALED)
+        x, y = (label.removesuffix(_SCALED).removeprefix(_STEP) for label in (x, y))
     return x, y
 
 

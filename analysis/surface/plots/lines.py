@@ -30,7 +30,7 @@ from analysis.surface.plots.captions import (
 from analysis.surface.plots.panels import quantities_of
 from analysis.surface.plots.scales import Scale, ScaleKind
 from landscape import FedscapeError
-from landscape.storage.canvas import across, new_figure, pt
+from landscape.storage.canvas import across, new_figure, pt, stroke
 
 if TYPE_CHECKING:
     from analysis.surface.values import Surface
@@ -122,7 +122,7 @@ def _draw_curve(ax: Axes, surfaces: Sequence[Surface], name: str, quantity: Quan
     rise = surfaces[0].barrier if quantity == "loss" and len(surfaces) == 1 else None
     label = name if rise is None else f"{name}: barrier {rise.height:.3g}" if rise.height else f"{name}: no barrier"
     known = np.concatenate([computed_mask(surface) for surface in surfaces]).all(axis=0)
-    ax.plot(x, middle, color=style.colour, linestyle=style.dashes, linewidth=1.5, label=label)
+    ax.plot(x, middle, color=style.colour, linestyle=style.dashes, linewidth=stroke(1.5), label=label)
     ax.plot(x[known], middle[known], style.marker, color=style.colour, markerfacecolor=style.fill, markersize=pt(3))
     if len(rows) > 1 or spread is not None:
         if style.fill == style.colour:

@@ -34,7 +34,7 @@ from analysis.surface.plots.captions import (
 from analysis.surface.plots.scales import Scale, ScaleKind
 from analysis.surface.plots.smooth import ENOUGH, between
 from landscape import FedscapeError
-from landscape.storage.canvas import across, new_figure, panel_width, phrases, pt
+from landscape.storage.canvas import across, new_figure, panel_width, phrases, pt, stroke
 
 if TYPE_CHECKING:
     from analysis.surface.values import Surface
@@ -107,16 +107,18 @@ def _reach(along: np.ndarray, kind: PanelKind) -> tuple[float, float]:
 
 def draw_models(ax: Axes, surface: Surface) -> None:
     """Draw the trajectory as a line that starts at a square, and the models as white dots with their labels."""
-    outlined = [Stroke(linewidth=3, foreground="black"), Normal()]
+    outlined = [Stroke(linewidth=stroke(3), foreground="black"), Normal()]
     if surface.trajectory is not None:
         x, y = surface.trajectory.T
-        ax.plot(x, y, "-", color="white", linewidth=1.4, path_effects=outlined, label="trajectory")
+        ax.plot(x, y, "-", color="white", linewidth=stroke(1.4), path_effects=outlined, label="trajectory")
         ax.plot(x, y, ".", color="black", markersize=pt(3))
         ax.plot(x[:1], y[:1], "s", markersize=pt(7), markerfacecolor="white", markeredgecolor="black", zorder=3)
     marks = marks_of(surface)
     if surface.kind == "three":
         corners = [(mark.x, mark.y) for mark in marks]
-        ax.add_patch(Polygon(corners, fill=False, linestyle="--", edgecolor="white", path_effects=outlined))
+        ax.add_patch(
+            Polygon(corners, fill=False, linestyle="--", edgecolor="white", linewidth=stroke(1), path_effects=outlined)
+        )
     ax.plot(
         [mark.x for mark in marks],
         [mark.y for mark in marks],
@@ -128,12 +130,14 @@ def draw_models(ax: Axes, surface: Surface) -> None:
     )
     for mark in marks if 1 < len(marks) <= MOST_LABELS else ():  # the caption names a single model
         left = mark.x > 0.7 * surface.x[-1] + 0.3 * surface.x[0]
+        below = mark.y > 0.85 * surface.y[-1] + 0.15 * surface.y[0]
         ax.annotate(
             mark.label,
             (mark.x, mark.y),
-            (-7 if left else 7, 7),
+            (-7 if left else 7, -7 if below else 7),
             textcoords="offset points",
             ha="right" if left else "left",
+            va="top" if below else "bottom",
             fontsize=pt(8),
             parse_math=False,
             annotation_clip=True,

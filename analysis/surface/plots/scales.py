@@ -15,7 +15,7 @@ from landscape import FedscapeError
 
 ScaleKind = Literal["auto", "linear", "log", "rise"]
 
-_CROWD, _BOTTOM, _COLOURS = 0.2, 0.05, 1 / 3
+_CROWD, _BOTTOM = 0.2, 1 / 15
 """A linear scale hides the structure where a share of the values, the crowd, lies at the bottom of their range; the
 crowd then has a third of the colours."""
 _LEVELS = 25
@@ -42,7 +42,7 @@ class Scale:
         """A scale for these values; ``None`` where none of them is finite.
 
         ``auto`` is logarithmic where none is negative and they span more than a decade; else a rise where a fifth of
-        them or more lies in the lowest twentieth of their range, which linear colours would show as one; else linear.
+        them or more lies in the lowest fifteenth of their range, which linear colours would show as one; else linear.
 
         Raises:
             FedscapeError: an unknown kind, or a logarithmic scale of values that cannot have one.
