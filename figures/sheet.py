@@ -26,7 +26,7 @@ from landscape.storage.style import current_style
 _SCREEN, _MOST_ACROSS = 10.8, 4
 """Inches of a page's width on the screen; maps in a row at most."""
 _LETTERS, _SHORT = 22, 16
-"""Names are shortened to so many letters at most, and the caption has them whole; a shorter one fits beside another word."""
+"""Names have so many letters at most, and the caption has them whole; a shorter one fits beside another word."""
 
 
 _OF_WHAT = " of the Hessian"

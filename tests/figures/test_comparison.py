@@ -118,9 +118,9 @@ def many(result, count):
         "fedavg",
         "fedasam",
         "fedsam",
-        "scaffold_dirichlet_0.1_epochs",
+        "scaffold_dirichlet_0.1_local_epochs",
         "feddyn",
-        "scaffold_dirichlet_0.5_epochs",
+        "scaffold_dirichlet_0.5_local_epochs",
         "g",
     )
     pairs = [result.subjects[k % 2] for k in range(count)]
@@ -150,9 +150,9 @@ def test_up_to_seven_fit_a_page_with_maps_of_loss_and_accuracy(measured, count, 
 def test_long_names_lose_their_middles_and_the_caption_has_them_whole(measured):
     figure = many(measured[0], 6).sheet()
     titles = [ax.get_title() for ax in figure.axes]
-    assert {"4: scaffold_…_epochs", "6: scaffold_…_epochs"} <= set(titles), "numbered, to tell them apart"
+    assert {"4: scaffold_…al_epochs", "6: scaffold_…al_epochs"} <= set(titles), "numbered, to tell them apart"
     caption = figure.get_supxlabel().replace("\n", " ")
-    assert "4: scaffold_…_epochs: scaffold_dirichlet_0.1_epochs" in caption
+    assert "4: scaffold_…al_epochs: scaffold_dirichlet_0.1_local_epochs" in caption
 
 
 def test_curves_are_those_of_the_runs(runs, measured):
