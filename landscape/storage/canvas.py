@@ -7,6 +7,7 @@ import textwrap
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+import numpy as np
 from matplotlib import rcParams
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -112,19 +113,19 @@ def fit_texts(figure: Figure) -> None:
         changed = [_fit(text, room, upright) for text, room, upright in _texts(figure)]
         if not any(changed):
             break
-    figure.draw_without_rendering()
+    _settle(figure)
     for ax in figure.axes:
         notes = [text for text in ax.texts if isinstance(text, Annotation) and text.get_text()]
         _separate(notes, ax.get_window_extent())
 
 
-_ENDS = re.compile(r"(?<=[,;:|·]) | (?=[(])")
+_ENDS = re.compile(r"(?<=[,;|·]) | (?=[(])")
 """Where phrases end: behind a separator or before a bracket; not inside of brackets."""
 
 
 def phrases(text: str, width: int) -> str:
-    """``text`` in lines of up to so many letters, broken between phrases: behind a comma, a colon and so on, or before
-    a bracket.  A phrase that is longer than a line is broken at its spaces; a word never is.
+    """``text`` in lines of up to so many letters, broken between phrases: behind a comma or a semicolon, or before a
+    bracket.  A phrase that is longer than a line is broken behind a colon, or else at its spaces; a word never is.
 
     Example:
         >>> from landscape.storage.canvas import phrases
@@ -142,7 +143,9 @@ def phrases(text: str, width: int) -> str:
         if lines and len(joined) <= width:
             lines[-1] = joined
         else:
-            lines += textwrap.wrap(phrase, width, break_long_words=False, break_on_hyphens=False)
+            parts = phrase.replace(": ", ":\n").split("\n") if len(phrase) > width else [phrase]
+            for part in parts:
+                lines += textwrap.wrap(part, width, break_long_words=False, break_on_hyphens=False)
     return "\n".join(lines)
 
 
@@ -169,6 +172,17 @@ def elided(text: str, most: int) -> str:
         return text
     last = (most - 1) // 2
     return f"{text[: most - 1 - last]}…{text[len(text) - last :]}"
+
+
+def _settle(figure: Figure) -> None:
+    """Draw until the layout stays: the first draws of axes to scale leave labels outside of the figure."""
+    before = None
+    for _ in range(6):
+        figure.draw_without_rendering()
+        now = [ax.get_window_extent().bounds for ax in figure.axes]
+        if before is not None and np.allclose(now, before, atol=0.2):
+            break
+        before = now
 
 
 def only_axes(figure: Figure) -> Axes | None:

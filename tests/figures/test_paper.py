@@ -54,6 +54,11 @@ def surfaces():
     ]
 
 
+def square():
+    """A surface whose axes are to scale, in a bowl of three decades."""
+    return made(1e-2 + 5 * (X[None] ** 2 + X[:, None] ** 2), x=X, y=X)
+
+
 def three():
     marks = (Mark("fedavg, round 60", 0.0, 0.1), Mark("fedasam, round 60", 1.8, 0.1), Mark("centralised", 0.1, 0.9))
     surface = replace(surfaces()[0], kind="three", marks=marks, lambda_max=None)
@@ -113,6 +118,7 @@ KINDS = {
     "contact sheet": lambda report: contact_sheet(load_dataset("digits")),
     "surface": lambda report: draw(surfaces()[:1]),
     "surfaces": lambda report: draw(surfaces()),
+    "to scale": lambda report: draw([square()]),
     "heat maps": lambda report: draw(surfaces()[:1], kind="heatmap", quantity="lambda_max"),
     "three models": lambda report: three(),
     "reliefs": lambda report: draw(surfaces(), kind="relief"),
