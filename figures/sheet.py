@@ -125,7 +125,7 @@ class _Layout:
         largest = 1.5 if style.paper else 2.5 if rows * below <= 2 else 1.95
         side = min(largest, (width / beside - bar - around) / columns - gap)
         lower = below * (rows * (side + 0.3) + labels)
-        upper = upper_rows * (1.75 if style.paper else 2.9) + 0.25
+        upper = upper_rows * (1.75 if style.paper else 2.7) + 0.25
         return cls(width, upper, lower, (rows, columns), together, max(9, min(_LETTERS, int(8 * side / pt(0.6)))))
 
 
