@@ -121,6 +121,8 @@ def fit_texts(figure: Figure) -> None:
 
 _ENDS = re.compile(r"(?<=[,;|·]) | (?=[(])")
 """Where phrases end: behind a separator or before a bracket; not inside of brackets."""
+_SUM = "\u00a0+\u00a0"
+"""No line ends before the last term of a sum."""
 
 
 def phrases(text: str, width: int) -> str:
@@ -146,12 +148,12 @@ def phrases(text: str, width: int) -> str:
             parts = phrase.replace(": ", ":\n").split("\n") if len(phrase) > width else [phrase]
             for part in parts:
                 lines += textwrap.wrap(part, width, break_long_words=False, break_on_hyphens=False)
-    return "\n".join(lines)
+    return "\n".join(lines).replace(_SUM, " + ")
 
 
 def _phrases(text: str) -> Iterator[str]:
     """The phrases of a text; what stands in brackets is one with its brackets."""
-    start, words = 0, text.replace("\n", " ")
+    start, words = 0, text.replace("\n", " ").replace(" + ", _SUM)
     for end in _ENDS.finditer(words):
         before = words[: end.start()]
         if before.count("(") == before.count(")"):

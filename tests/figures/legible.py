@@ -70,7 +70,7 @@ def faults(figure: Figure) -> list[str]:
     """What is wrong with it, in words."""
     figure.draw_without_rendering()
     drawn = [(text, text.get_window_extent()) for text in texts(figure)]
-    whole = figure.bbox.padded(1.5)
+    whole = figure.bbox.padded(0.5)
     wrong = [f"small: {text.get_text()!r}" for text, _ in drawn if text.get_fontsize() < SMALLEST]
     wrong += [
         f"cut off: {text.get_text()!r}"

@@ -297,7 +297,7 @@ def _figure(grid: Sequence[Sequence[Panel]], kind: PanelKind, scale: ScaleKind, 
         rows, columns = columns, rows
     columns = across(columns, 2.1 if several else 1.6)
     margins = 1.0 if several else 1.0 / columns + 0.1
-    inches = 0.4 + float(shape) * (panel_width(columns) - margins)
+    inches = 0.6 + float(shape) * (panel_width(columns) - margins)  # their width limits axes to scale, not their height
     rows *= -(-len(grid[0]) // columns)
     figure = new_figure(size, rows, columns, panel_height=inches, layout=ConstrainedLayoutEngine(h_pad=0.07))
     axes = figure.subplots(rows, columns, squeeze=False)

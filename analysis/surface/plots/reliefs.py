@@ -225,8 +225,7 @@ def dress_relief(ax: Any, surfaces: Sequence[Surface], scale: Scale | None, labe
 
 def _short_lines(label: str) -> str:
     """Break a label into lines that fit an axis in perspective, which is short."""
-    # A sum is not broken before its last term.
-    return phrases(label.replace(" + ", "\u00a0+\u00a0"), 34)
+    return phrases(label, 34)
 
 
 def _cells(surface: Surface, values: np.ndarray, scale: Scale, most: int) -> tuple[np.ndarray, np.ndarray]:
