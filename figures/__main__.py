@@ -35,7 +35,7 @@ class Compare:
     checkpoints: Annotated[tyro.conf.Positional[tuple[Path, ...]], tyro.conf.arg(metavar="CKPT [CKPT ...]")]
     """two to seven checkpoint files of the same data set, or run directories for their ckpt.pt"""
     out: Annotated[Path, tyro.conf.arg(metavar="DIR")] = Path("compare")
-    """folder for compare.png, compare.txt and compare.csv"""
+    """folder for compare.png, .pdf, .svg, .txt and .csv"""
     top: int = 10
     """how many of the largest eigenvalues"""
     points: int = 21

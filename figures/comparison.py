@@ -7,48 +7,26 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure, SubFigure
-from matplotlib.ticker import LogFormatter, MaxNLocator, PercentFormatter
+from matplotlib.figure import Figure
 
-from analysis import HessianReport, Surface
-from analysis.hessian.plots.spectrum import density_caption, draw_densities, draw_eigenvalues
 from analysis.source import Source
-from analysis.style import COLOURS, DASHES, MARKERS, crossed
-from analysis.surface.plots.panels import draw_colour_bar, draw_panel
-from analysis.surface.plots.scales import Scale
+from analysis.style import COLOURS
 from figures.graph import Store
 from figures.measurements import Measurements
-from landscape import Checkpoint, Evaluation, FedscapeError
+from figures.sheet import Subject, draw_sheet
+from landscape import Checkpoint, FedscapeError
 from landscape.checkpoints.checkpoint import run_files
 from landscape.checkpoints.foreign import open_checkpoint
 from landscape.checkpoints.names import distinct_labels
-from landscape.storage.canvas import across, new_figure, pt
 from landscape.storage.files import make_directory
 from landscape.storage.outputs import Output, pictures
-from landscape.storage.pictures import draw_picture
-from landscape.storage.style import PictureStyle, StyleName, current_style
-from landscape.terminal.table import Table
+from landscape.storage.pictures import draw_picture, save_figures
+from landscape.storage.style import PictureStyle, StyleName
+from landscape.terminal.table import Share, Table
 from trainers.runs.directory import RunDirectory
 from trainers.runs.protocol import differences, protocol
 
 _MOST = len(COLOURS)
-
-
-@dataclass(frozen=True)
-class Subject:
-    """One checkpoint and its measurements.
-
-    ``metrics`` are the records of its run up to its round; empty where the checkpoint lies in no run directory.
-    """
-
-    label: str
-    checkpoint: Checkpoint
-    metrics: list[dict[str, Any]]
-    test: Evaluation
-    report: HessianReport
-    surface: Surface
 
 
 @dataclass(frozen=True)
@@ -70,7 +48,8 @@ class Comparison:
             assert trace is not None
             first, places = s.report.eigen, [i for i in (0, 4) if i < len(s.report.eigen.values)]
             rows.append(
-                (s.label, str(s.checkpoint.round), s.test.accuracy, s.test.loss, s.report.accuracy, s.report.loss,
+                (s.label, str(s.checkpoint.round), _share(s.test.accuracy), s.test.loss, _share(s.report.accuracy),
+                 s.report.loss,
                  float(first.values[0]), float(first.bounds[0]), s.report.ratio(1, 5), s.report.ratio_error(1, 5),
                  trace.value, trace.stderr, "; ".join([*s.report.remarks(places), *s.report.intervals(places)]) or None)
             )  # fmt: skip
@@ -94,85 +73,9 @@ class Comparison:
         }
 
     def sheet(self) -> Figure:
-        """Training curves (where a run is known), eigenvalues and densities above, surfaces below."""
-        curves = any(s.metrics for s in self.subjects)
-        labels = [s.label for s in self.subjects]
-        reports = [s.report for s in self.subjects]
-        upper_panels = 4 if curves else 2
-        wide = max(4.2 * upper_panels, 4.4 * len(self.subjects) + 1)
-        columns = across(upper_panels)
-        rows, paper = upper_panels // columns, current_style().paper
-        below = 2 if paper and len(self._groups()) == 2 else 1
-        tall = 2.0 if columns > 1 else 1.5
-        figure = new_figure((wide, 8.2), rows + below, columns, panel_height=tall, layout="constrained")
-        heights = [rows, below] if paper else [1, 1.05]
-        upper, lower = figure.subfigures(2, 1, squeeze=False, height_ratios=heights)[:, 0]
-        axes = upper.subplots(rows, columns, squeeze=False).ravel()
-        if curves:
-            self._curves(axes[0], "train_loss", "loss of the local steps (nats)", "Training loss")
-            axes[0].set_yscale("log")
-            axes[0].yaxis.set_major_formatter("{x:g}")
-            axes[0].yaxis.set_minor_formatter(LogFormatter(minor_thresholds=(1, 0.4)))
-            self._curves(axes[1], "test_accuracy", "test accuracy", "Test accuracy")
-            axes[1].yaxis.set_major_formatter(PercentFormatter(1.0))
-        draw_eigenvalues(axes[-2], reports, labels)
-        draw_densities(axes[-1], reports, labels)
-        self._surfaces(lower)
-        first = self.subjects[0]
-        figure.suptitle(
-            f"{', '.join(labels)}: {first.checkpoint.model['name']} on {first.checkpoint.data['name']}",
-            fontsize=pt(14),
-        )
-        return figure
-
-    def _curves(self, ax: Axes, key: str, label: str, title: str) -> None:
-        for i, s in enumerate(self.subjects):
-            known = [(m["round"], m[key]) for m in s.metrics if m.get(key) is not None]
-            if known:
-                rounds, values = zip(*known, strict=True)
-                (line,) = ax.plot(rounds, values, color=COLOURS[i], marker=MARKERS[i], label=s.label)
-                line.set(linestyle=DASHES[i], markersize=pt(4), markevery=max(1, len(rounds) // 10), linewidth=1.4)
-        ax.set(xlabel="communication round", ylabel=label, title=title)
-        ax.xaxis.set_major_locator(MaxNLocator(integer=True))
-        ax.grid(alpha=0.3)
-        ax.legend()
-
-    def _surfaces(self, figure: SubFigure) -> None:
-        """The loss surfaces on one common scale; of two checkpoints, also the accuracies on another common scale."""
-        groups = self._groups()
-        shape = (len(groups), 1) if current_style().paper else (1, len(groups))
-        parts = figure.subfigures(*shape, squeeze=False).ravel()
-        for part, (title, values, colours, label) in zip(parts, groups, strict=True):
-            scale = Scale.of(
-                np.concatenate([array.ravel() for array in values]), "auto" if title == "Loss" else "linear"
-            )
-            axes = part.subplots(1, len(values), squeeze=False, sharex=True, sharey=True)[0]
-            drawn = None
-            for ax, subject, array in zip(axes, self.subjects, values, strict=True):
-                drawn = draw_panel(ax, subject.surface, array, scale, colours) or drawn
-                ax.set_title(f"{title}, {subject.label}")
-                ax.label_outer()
-            if drawn is not None and scale is not None:
-                draw_colour_bar(part, list(axes), drawn, scale, label)
-        figure.supxlabel(self._caption(), fontsize=pt(9), color="0.3")
-
-    def _groups(self) -> list[tuple[str, list[np.ndarray], str, str]]:
-        """The surfaces that share a scale: title, values of each checkpoint, colours, label."""
-        first = self.subjects[0].surface
-        groups = [("Loss", [s.surface.loss for s in self.subjects], "viridis", first.loss_label)]
-        accuracies = [100 * s.surface.accuracy for s in self.subjects if s.surface.accuracy is not None]
-        if len(accuracies) == len(self.subjects) == 2:
-            groups.append(("Accuracy", accuracies, "cividis", f"{first.split_word} accuracy (%)"))
-        return groups
-
-    def _caption(self) -> str:
-        first, surface = self.subjects[0], self.subjects[0].surface
-        report = first.report
-        return (
-            f"spectra and surfaces over {report.samples:,} {surface.split_word} samples; error bars: error bounds"
-            f"{crossed([s.report.eigen.converged for s in self.subjects])}; "
-            f"{density_caption([s.report for s in self.subjects])}\n{surface.recipe}; white dots: the models"
-        )
+        """Training curves (where a run is known), eigenvalues, densities, and maps of loss and accuracy, on the width
+        of a page."""
+        return draw_sheet(self.subjects)
 
 
 def compare(
@@ -195,8 +98,8 @@ def compare(
 
     Args:
         checkpoints: two to seven checkpoint files of the same data set.
-        out: the folder for ``compare.png``, ``compare.txt``, ``compare.csv`` and the measurements
-            (``cache/``); the next call reads them again, and continues those that were interrupted.
+        out: the folder for ``compare.png``, ``compare.pdf``, ``compare.svg``, ``compare.txt``, ``compare.csv`` and the
+            measurements (``cache/``); the next call reads them again, and continues those that were interrupted.
         top: how many eigenvalues.
         points, span: of the loss surfaces, as in :func:`analysis.surface.measure.measure_surface`.
         trace_tolerance: standard error wanted of the trace, as a share of it.
@@ -240,16 +143,21 @@ def compare(
         for label, file, checkpoint in zip(distinct_labels(loaded), checkpoints, loaded, strict=True)
     ]
     comparison = Comparison(subjects)
-    sheet = folder / "compare.png"
-    draw_picture(comparison.sheet, sheet, style, dpi=120)
-    return Comparison(subjects, [sheet, *comparison.table().save(folder / "compare")])
+    stem, chosen = folder / "compare", PictureStyle.of(style)
+    drawn = save_figures(draw_picture(comparison.sheet, style=chosen), stem, ("png", "pdf", "svg"), chosen, dpi=120)
+    return Comparison(subjects, [*drawn, *comparison.table().save(stem)])
+
+
+def _share(value: float | None) -> Share | None:
+    return None if value is None else Share(value)
 
 
 def written(option: str, out: Path, *, paper: bool = False) -> list[Output]:
     """The files that :func:`compare` writes into a folder, for the check before the work."""
     table = ("model", "round", "test accuracy")
     files = [Output(option, out / "compare.txt", "text", table), Output(option, out / "compare.csv", "csv", table)]
-    return [*pictures(option, out / "compare.png", paper=paper), *files]
+    drawn = [Output(option, out / f"compare.{kind}", "picture") for kind in ("pdf", "svg")]
+    return [*pictures(option, out / "compare.png", paper=paper), *drawn, *files]
 
 
 def _metrics(checkpoint: Checkpoint) -> list[dict[str, Any]]:

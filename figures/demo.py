@@ -37,8 +37,9 @@ def demo(out: str | Path = "demo", *, force: bool = False, progress: bool = True
     ]
     result = compare([run.checkpoint for run in runs], out / "compare", progress=progress)
     print("\n".join(["", str(result.table()), *result.notes(), ""]))
-    print(f"the sheet      {result.files[0]}")
-    print(f"the table      {result.files[1]}, {result.files[2].name}")
+    picture, *pictures, text, numbers = result.files
+    print(f"the sheet      {', '.join([str(picture), *(file.name for file in pictures)])}")
+    print(f"the table      {text}, {numbers.name}")
     print(f"the runs       {runs[0].path}, {runs[1].path}")
     print(f"in {time.perf_counter() - start:.0f} s. What to try next:")
     ckpt = runs[1].checkpoint

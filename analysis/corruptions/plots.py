@@ -9,8 +9,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from analysis.corruptions.robustness import Robustness
-from analysis.style import COLOURS, DASHES, MARKERS
-from landscape.storage.canvas import across, new_figure, pt
+from analysis.style import COLOURS, DASHES, MARKERS, in_percent, percent_axis
+from landscape.storage.canvas import across, new_figure, pt, stroke
 
 
 def plot_corruptions(found: Robustness) -> Figure:
@@ -29,7 +29,8 @@ def plot_corruptions(found: Robustness) -> Figure:
     highest = max(found.clean_accuracy.max(), found.accuracy[..., -1].max(), found.by_severity.max())
     axes[0].set_ylim(0, min(1.02, 1.15 * highest + 0.01))
     for ax in axes[::columns]:
-        ax.set_ylabel("accuracy")
+        ax.set_ylabel(in_percent("accuracy"))
+        percent_axis(ax.yaxis)
     for ax in axes:
         ax.grid(alpha=0.3)
         ax.title.set_fontsize(pt(10))
@@ -66,6 +67,8 @@ def _draw_severities(ax: Axes, found: Robustness) -> None:
     """Draw the mean over the corruptions by severity; severity 0 is clean."""
     for i, label in enumerate(found.labels):
         heights = [found.clean_accuracy[i], *found.by_severity[i]]
-        ax.plot((0, *found.severities), heights, linestyle=DASHES[i % 7], linewidth=1.2, label=label, **_style(i))
+        ax.plot(
+            (0, *found.severities), heights, linestyle=DASHES[i % 7], linewidth=stroke(1.2), label=label, **_style(i)
+        )
     ax.set_xticks((0, *found.severities), ["clean", *map(str, found.severities)])
     ax.set(xlabel="severity", title=f"Mean over {len(found.corruptions)} corruptions")

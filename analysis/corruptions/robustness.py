@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from landscape.storage.style import PictureStyle, StyleName
-from landscape.terminal.table import Table
+from landscape.terminal.table import Share, Table
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _KEY = (
-    "clean, corrupted, severity, mean: accuracy, of 1; loss: mean over the severities; CE, mCE: errors as a multiple "
+    "clean, corrupted, severity, mean: accuracy; loss: mean over the severities; CE, mCE: errors as a multiple "
     "of the first checkpoint's"
 )
 
@@ -89,9 +89,9 @@ class Robustness:
             (
                 label,
                 self.images,
-                float(self.clean_accuracy[i]),
-                float(self.accuracy[i].mean()),
-                float(self.by_severity[i, -1]),
+                Share(self.clean_accuracy[i]),
+                Share(self.accuracy[i].mean()),
+                Share(self.by_severity[i, -1]),
                 float(self.loss[i].mean()),
                 _known(self.mean_error[i]),
             )
@@ -105,10 +105,12 @@ class Robustness:
         rows: list[tuple[str | float | None, ...]] = []
         for i, label in enumerate(self.labels):
             for j, name in enumerate(self.corruptions):
-                numbers = *self.accuracy[i, j].tolist(), float(self.by_corruption[i, j]), float(self.loss[i, j].mean())
-                rows.append((label, name, self.images, *numbers, _known(self.errors[i, j])))
-            means = *self.by_severity[i].tolist(), float(self.accuracy[i].mean()), float(self.loss[i].mean())
-            rows.append((label, "mean", self.images, *means, _known(self.mean_error[i])))
+                shares = *map(Share, self.accuracy[i, j]), Share(self.by_corruption[i, j])
+                rows.append(
+                    (label, name, self.images, *shares, float(self.loss[i, j].mean()), _known(self.errors[i, j]))
+                )
+            means = *map(Share, self.by_severity[i]), Share(self.accuracy[i].mean())
+            rows.append((label, "mean", self.images, *means, float(self.loss[i].mean()), _known(self.mean_error[i])))
         return Table(("model", "corruption", "images", *severities, "mean", "loss", "CE"), tuple(rows))
 
     def to_dict(self) -> dict[str, Any]:

@@ -11,7 +11,7 @@ import numpy as np
 
 from analysis.hessian.spectrum.refinement import doubts
 from landscape.storage.style import PictureStyle, StyleName
-from landscape.terminal.table import Table
+from landscape.terminal.table import Share, Table
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -259,5 +259,5 @@ class ClientCurves:
         return draw_picture(lambda: plot_client_curves([self]), path, style)
 
 
-def _share(accuracy: float) -> str | None:
-    return None if np.isnan(accuracy) else f"{accuracy:.2%}"
+def _share(accuracy: float) -> Share | None:
+    return None if np.isnan(accuracy) else Share(accuracy)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from analysis.hessian.report import HessianReport
-from landscape.terminal.table import Table
+from landscape.terminal.table import Share, Table
 
 
 def comparison_table(reports: Sequence[HessianReport]) -> Table:
@@ -24,5 +24,6 @@ def comparison_table(reports: Sequence[HessianReport]) -> Table:
         ratios = [number for i, j in pairs for number in (r.ratio(i, j), r.ratio_error(i, j))]
         places = list(ends.values())
         said = "; ".join([*r.remarks(places), *r.intervals(places)]) or None
-        rows.append((r.title, r.data, r.loss, r.accuracy, *values, *ratios, *trace, float(r.hvps), r.seconds, said))
+        accuracy = None if r.accuracy is None else Share(r.accuracy)
+        rows.append((r.title, r.data, r.loss, accuracy, *values, *ratios, *trace, float(r.hvps), r.seconds, said))
     return Table((*columns, "trace", "trace stderr", "products", "seconds", "remarks"), tuple(rows))

@@ -136,8 +136,9 @@ class Output:
         option("{loss,accuracy,error,lambda_max}", "what fits the figure"),
     ] = None
     """draw this alone"""
-    scale: Literal["auto", "linear", "log"] = "auto"
-    """of the loss in pictures"""
+    scale: Literal["auto", "linear", "log", "rise"] = "auto"
+    """of the loss in pictures; rise: colours go with the logarithm of the height above the smallest value; auto: log
+    where it spans more than a decade, else rise where a fifth of it lies in the lowest fifteenth of its range"""
     labels: Annotated[tuple[str, ...] | None, option("NAME [NAME ...]", "what tells them apart")] = None
     """of the surfaces in pictures, one for each (a plane through several checkpoints, or a line with its seeds, is
     one)"""

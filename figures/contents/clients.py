@@ -19,7 +19,7 @@ from figures.plots import (
     plot_client_lines,
     plot_client_values,
 )
-from landscape.terminal.table import Table
+from landscape.terminal.table import Share, Table
 
 
 @dataclass(frozen=True)
@@ -55,8 +55,10 @@ class ClientAccuracy:
         rows: list[tuple[str | float | None, ...]] = []
         for title, each in found.items():
             for i, number in enumerate(each["rounds"]):
-                rows.append((title, number, "test", each["test_accuracy"][i]))
-                rows += [(title, number, str(c), a) for c, a in zip(each["clients"], each["accuracy"][i], strict=True)]
+                rows.append((title, number, "test", Share(each["test_accuracy"][i])))
+                rows += [
+                    (title, number, str(c), Share(a)) for c, a in zip(each["clients"], each["accuracy"][i], strict=True)
+                ]
         caption = "Thin lines: accuracy of the global model on one client's training data; bold: on all test data."
         return [Product("", Table(("panel", "round", "client", "accuracy"), tuple(rows)), draw, caption=caption)]
 

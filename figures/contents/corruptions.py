@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from figures.contents.content import Printings, Product, Results
 from figures.graph.nodes import Measure, Node
 from figures.plots import BarPanel, Bars, plot_bars
-from landscape.terminal.table import Table
+from landscape.terminal.table import Share, Table
 
 
 @dataclass(frozen=True)
@@ -49,9 +49,9 @@ class Corruptions:
             return plot_bars([panel], ylabel="test accuracy (%)", percent=True, apart=1, caption=caption)
 
         rows = [
-            (label, name, float(value))
+            (label, name, Share(value))
             for label, each in accuracy.items()
             for name, value in zip([*names, "mean"], np.append(each, each.mean()), strict=True)
         ]
-        rows += [(label, "clean", float(each["clean_accuracy"][0])) for label, each in found.items()]
+        rows += [(label, "clean", Share(each["clean_accuracy"][0])) for label, each in found.items()]
         return [Product("", Table(("model", "corruption", "accuracy"), tuple(rows)), draw, caption=caption)]

@@ -14,7 +14,7 @@ from figures.graph.nodes import Node
 from figures.plots import Curve, CurvePanel, Level, Sweep, SweepPanel, plot_curves, plot_sweeps
 from figures.plots.sweeps import Spacing
 from figures.statistics import SeedCurve, curve_over_seeds
-from landscape.terminal.table import Table
+from landscape.terminal.table import Share, Table
 from trainers.runs.planned import PlannedRun
 
 
@@ -79,8 +79,15 @@ class Curves:
         return [Product("", self._numbers(found), draw, caption=caption)]
 
     def _numbers(self, found: Mapping[str, Mapping[str, SeedCurve]]) -> Table:
+        number = Share if self.percent else float
         rows = [
-            (panel, label, int(c.rounds[i]), float(c.mean[i]), None if c.high is None else float(c.high[i] - c.mean[i]))
+            (
+                panel,
+                label,
+                int(c.rounds[i]),
+                number(c.mean[i]),
+                None if c.high is None else number(c.high[i] - c.mean[i]),
+            )
             for panel, curves in found.items()
             for label, c in curves.items()
             for i in range(len(c.rounds))

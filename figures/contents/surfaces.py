@@ -14,7 +14,7 @@ from analysis.surface.plots.captions import Quantity
 from figures.contents.content import Printings, Product, Results
 from figures.graph.nodes import Measure, Node
 from figures.plots import PlanePanel, SurfacePanel, plot_loss_surfaces, plot_over, plot_planes
-from landscape.terminal.table import Table
+from landscape.terminal.table import Share, Table
 
 
 @dataclass(frozen=True)
@@ -134,7 +134,7 @@ def surface_numbers(surfaces: Mapping[str, Surface]) -> Table:
         computed = np.ones(s.loss.shape, bool) if s.computed is None else s.computed
         for j, y in enumerate(s.y):
             for i, x in enumerate(s.x):
-                accuracy = None if s.accuracy is None else float(s.accuracy[j, i])
+                accuracy = None if s.accuracy is None else Share(s.accuracy[j, i])
                 how = "measured" if computed[j, i] else "interpolated"
                 rows.append((title, float(x), float(y), float(s.loss[j, i]), accuracy, how))
     return Table(("panel", "x", "y", "loss", "accuracy", "how"), tuple(rows))

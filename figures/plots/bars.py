@@ -10,6 +10,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from analysis.style import in_percent
 from figures.plots.layout import LegendPlace, add_legend, array, check_panels, grid, looks, same_length, value_axis
 from landscape import FedscapeError
 
@@ -91,7 +92,7 @@ def plot_bars(
         ax.set_xticks(groups, panel.groups, rotation=40 if long else 0, ha="right" if long else "center")
         ax.set_xlim(groups[0] - 0.6, groups[-1] + 0.6)
         ax.set_title(panel.title, parse_math=False)
-        ax.set_ylabel(ylabel if made.left(place) else "")
+        ax.set_ylabel((in_percent(ylabel) if percent else ylabel) if made.left(place) else "")
         value_axis(ax, percent=percent, log=False)
         ax.grid(visible=False, axis="x")
         ax.set_axisbelow(True)

@@ -12,6 +12,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
+from analysis.style import in_percent
 from figures.plots.curves import Curve
 from figures.plots.layout import (
     LegendPlace,
@@ -218,6 +219,6 @@ def _band(ax: Axes, x: np.ndarray, y: np.ndarray, look: Look) -> Any:
 
 def _dress(ax: Axes, title: str, xlabel: str, ylabel: str, percent: bool, log_y: bool) -> None:
     ax.set_title(title, parse_math=False)
-    ax.set(xlabel=xlabel, ylabel=ylabel)
+    ax.set(xlabel=xlabel, ylabel=in_percent(ylabel) if percent and ylabel else ylabel)
     value_axis(ax, percent=percent, log=log_y)
     rounds_axis(ax)

@@ -10,6 +10,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from analysis.style import in_percent, log_axis
 from figures.plots.layout import (
     LegendPlace,
     Level,
@@ -153,10 +154,11 @@ def dress(
     """Set title, labels, scales and limits of a panel of curves."""
     ax.set_title(panel.title, parse_math=False)
     ax.set_xlabel(xlabel)
-    ax.set_ylabel(panel.ylabel or ylabel)
+    label = panel.ylabel or ylabel
+    ax.set_ylabel(in_percent(label) if percent and label else label)
     value_axis(ax, percent=percent, log=log_y)
     if log_x:
-        ax.set_xscale("log")
+        log_axis(ax, "x")
     else:
         rounds_axis(ax)
     if panel.ylim is not None:

@@ -13,9 +13,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure, SubFigure
 from matplotlib.font_manager import FontProperties
 from matplotlib.layout_engine import ConstrainedLayoutEngine
-from matplotlib.ticker import LogFormatterSciNotation, MaxNLocator, NullFormatter, PercentFormatter
+from matplotlib.ticker import MaxNLocator
 
-from analysis.style import COLOURS, DASHES, MARKERS
+from analysis.style import COLOURS, DASHES, MARKERS, log_axis, percent_axis
 from analysis.surface.plots.captions import wrapped
 from landscape import FedscapeError
 from landscape.storage.style import current_style
@@ -237,13 +237,11 @@ def rounds_axis(ax: Axes) -> None:
 
 
 def value_axis(ax: Axes, *, percent: bool, log: bool) -> None:
-    """The y axis: shares as percentages, or a logarithm, with a light grid."""
+    """The y axis: shares in percent (labelled by :func:`analysis.style.in_percent`), or a logarithm; a light grid."""
     if log:
-        ax.set_yscale("log")
-        ax.yaxis.set_major_formatter(LogFormatterSciNotation())
-        ax.yaxis.set_minor_formatter(NullFormatter())
+        log_axis(ax)
     if percent:
-        ax.yaxis.set_major_formatter(PercentFormatter(1.0))
+        percent_axis(ax.yaxis)
     ax.grid(alpha=0.3)
 
 

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter
+from matplotlib.ticker import MaxNLocator
 
-from analysis.style import cross_out, crossed
+from analysis.style import cross_out, crossed, log_axis
 from figures.plots.layout import (
     LegendPlace,
     Look,
@@ -110,16 +110,13 @@ def plot_eigenvalues(
         ax.set_title(panel.title, parse_math=False)
         ax.set(xlabel="rank", ylabel=ylabel if made.left(place) else "")
         if log_x:
-            ax.set_xscale("log")
-            ax.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
-            ax.xaxis.set_major_formatter("{x:g}")
-            ax.xaxis.set_minor_formatter(NullFormatter())
+            log_axis(ax, "x")
         else:
             ax.xaxis.set_major_locator(MaxNLocator(nbins=6, integer=True))
         if floor is None:
             ax.axhline(0, color="0.5", linewidth=line_width(0.5), zorder=0)
         else:
-            ax.set_yscale("log")
+            log_axis(ax)
         ax.grid(alpha=0.3)
     if floor is not None:  # last: with limits set, a shared axis no longer grows with what is drawn
         made.axes[0].set_ylim(bottom=floor)

@@ -13,7 +13,15 @@ from matplotlib.cm import ScalarMappable
 from matplotlib.figure import Figure
 
 from analysis import Surface
-from analysis.surface.plots.captions import Quantity, check_comparable, interpolated_mask, label_of, wrapped
+from analysis.surface.plots.captions import (
+    NOT_TO_SCALE,
+    Quantity,
+    check_comparable,
+    interpolated_mask,
+    label_of,
+    to_scale,
+    wrapped,
+)
 from analysis.surface.plots.panels import (
     COLOUR_MAPS,
     Panel,
@@ -22,6 +30,7 @@ from analysis.surface.plots.panels import (
     draw_panel,
     scales,
     signs,
+    smoothed,
 )
 from analysis.surface.plots.reliefs import VIEW, draw_relief, dress_relief, plot_superimposed, relief_axes
 from analysis.surface.plots.scales import Scale, ScaleKind
@@ -111,7 +120,9 @@ def plot_loss_surfaces(
     drawings = [_Drawing(*parts) for parts in zip(panels, values, own, labels, strict=True)]
     told = "one scale for all panels" if joint else "each panel has a scale of its own: heights and colours differ"
     surfaces = [panel.surface for panel in panels]
-    text = with_signs(caption, told, *signs(surfaces), *(_dots(surfaces) if kind == "contours" else []))
+    text = with_signs(caption, told, *signs(surfaces), *_scales_of_axes(surfaces))
+    if kind == "contours":
+        text = with_signs(text, *_dots(surfaces))
     if kind == "contours":
         return _contours(drawings, columns, joint).finish(title, text)
     return _reliefs(drawings, columns, joint, view, title, text)
@@ -196,7 +207,7 @@ def plot_planes(
         draw_colour_bar(made.body, [ax for ax, _ in those], drawn, common[key], label)
     surfaces = [panel.surface for panel in panels]
     told = ["one scale for all panels of a quantity"] if len(panels) > len(groups) else []
-    told += [*signs(surfaces), *_dots(surfaces)]
+    told += [*signs(surfaces), *_scales_of_axes(surfaces), *_dots(surfaces)]
     return made.finish(title, caption, *told)
 
 
@@ -207,9 +218,14 @@ def _scale(title: str, z: np.ndarray) -> Scale:
     return found
 
 
+def _scales_of_axes(surfaces: Sequence[Surface]) -> list[str]:
+    return [] if all(to_scale(surface) for surface in surfaces) else [NOT_TO_SCALE]
+
+
 def _dots(surfaces: Sequence[Surface]) -> list[str]:
-    """What the other marks in pictures from above mean, of those that there are."""
-    told = ["small dots: measured, the rest interpolated"] * any(interpolated_mask(s).any() for s in surfaces)
+    """What the other marks in pictures from above mean, of those that there are, and how contours are drawn."""
+    told = smoothed(surfaces)
+    told += ["small dots: measured, the rest interpolated"] * any(interpolated_mask(s).any() for s in surfaces)
     return told + ["dashed: the triangle of three models"] * any(s.kind == "three" for s in surfaces)
 
 

@@ -10,6 +10,7 @@ import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
+from analysis.style import in_percent, log_axis
 from figures.plots.layout import (
     LegendPlace,
     Level,
@@ -126,7 +127,8 @@ def plot_sweeps(
             ax.axvline(where, color="0.6", linewidth=line_width(0.6), linestyle=(0, (1, 1.5)), zorder=0)
         ax.set_title(panel.title, parse_math=False)
         ax.set_xlabel(panel.xlabel)
-        ax.set_ylabel(ylabel if made.left(place) or not share_y else "")
+        label = in_percent(ylabel) if percent else ylabel
+        ax.set_ylabel(label if made.left(place) or not share_y else "")
         value_axis(ax, percent=percent, log=log_y)
         _space(ax, panel.spacing, values)
     add_legend(made, handles | lines, legend)
@@ -153,7 +155,8 @@ def _space(ax: Any, spacing: Spacing, values: np.ndarray) -> None:
         ax.set_xticks(range(len(values)), [f"{value:g}" for value in values])
         ax.set_xlim(-0.4, len(values) - 0.6)
         return
-    ax.set_xscale(spacing)
+    if spacing == "log":
+        log_axis(ax, "x")
     along = np.log(values) if spacing == "log" else values
     if 1 < len(values) <= 6 and np.diff(along).min() >= 0.08 * np.ptp(along):  # the labels have room
         ax.xaxis.set_major_locator(FixedLocator(list(values)))

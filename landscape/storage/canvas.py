@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import re
 import textwrap
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+import numpy as np
 from matplotlib import rcParams
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.legend import Legend
 from matplotlib.text import Annotation, Text
+from matplotlib.transforms import BboxBase
 
 from landscape.storage.style import current_style
 
-_SCREEN_FONT = 10.0
-"""Matplotlib's font size, in which sizes for the screen are thought."""
+_SCREEN_FONT, _SCREEN_LINE = 10.0, 1.5
+"""Matplotlib's font size and line width, in which sizes for the screen are thought."""
 _LABELS, _ASPECT = 0.4, 0.6
 """Inches of height for the labels of a panel in a paper, and the share of its width that its height is beside."""
 
@@ -33,6 +36,21 @@ def pt(size: float) -> float:
         6.4
     """
     return size * rcParams["font.size"] / _SCREEN_FONT if current_style().paper else size
+
+
+def stroke(width: float) -> float:
+    """The width of a line in points: on the screen ``width``, in a paper as much thinner as its lines are.
+
+    Example:
+        >>> from landscape.storage.canvas import stroke
+        >>> from landscape.storage.style import PictureStyle
+        >>> stroke(1.5)
+        1.5
+        >>> with PictureStyle("paper").drawing():
+        ...     stroke(1.5)
+        1.0
+    """
+    return width * rcParams["lines.linewidth"] / _SCREEN_LINE if current_style().paper else width
 
 
 def across(panels: int, inches: float = 1.8) -> int:
@@ -95,9 +113,78 @@ def fit_texts(figure: Figure) -> None:
         changed = [_fit(text, room, upright) for text, room, upright in _texts(figure)]
         if not any(changed):
             break
-    figure.draw_without_rendering()
+    _settle(figure)
     for ax in figure.axes:
-        _separate([text for text in ax.texts if isinstance(text, Annotation) and text.get_text()])
+        notes = [text for text in ax.texts if isinstance(text, Annotation) and text.get_text()]
+        _separate(notes, ax.get_window_extent())
+
+
+_ENDS = re.compile(r"(?<=[,;|·]) | (?=[(])")
+"""Where phrases end: behind a separator or before a bracket; not inside of brackets."""
+_SUM = "\u00a0+\u00a0"
+"""No line ends before the last term of a sum."""
+
+
+def phrases(text: str, width: int) -> str:
+    """``text`` in lines of up to so many letters, broken between phrases: behind a comma or a semicolon, or before a
+    bracket.  A phrase that is longer than a line is broken behind a colon, or else at its spaces; a word never is.
+
+    Example:
+        >>> from landscape.storage.canvas import phrases
+        >>> print(phrases("mean training loss (cross-entropy, nats), log scale", 42))
+        mean training loss (cross-entropy, nats),
+        log scale
+        >>> print(phrases("mean training loss (cross-entropy, nats), log scale", 30))
+        mean training loss
+        (cross-entropy, nats),
+        log scale
+    """
+    lines: list[str] = []
+    for phrase in _phrases(text):
+        joined = f"{lines[-1]} {phrase}" if lines else phrase
+        if lines and len(joined) <= width:
+            lines[-1] = joined
+        else:
+            parts = phrase.replace(": ", ":\n").split("\n") if len(phrase) > width else [phrase]
+            for part in parts:
+                lines += textwrap.wrap(part, width, break_long_words=False, break_on_hyphens=False)
+    return "\n".join(lines).replace(_SUM, " + ")
+
+
+def _phrases(text: str) -> Iterator[str]:
+    """The phrases of a text; what stands in brackets is one with its brackets."""
+    start, words = 0, text.replace("\n", " ").replace(" + ", _SUM)
+    for end in _ENDS.finditer(words):
+        before = words[: end.start()]
+        if before.count("(") == before.count(")"):
+            yield words[start : end.start()]
+            start = end.end()
+    yield words[start:]
+
+
+def elided(text: str, most: int) -> str:
+    """``text``, without its middle where it is longer than ``most`` letters.
+
+    Example:
+        >>> from landscape.storage.canvas import elided
+        >>> elided("fedavg_dirichlet01_seed3_round200", 21), elided("fedavg", 21)
+        ('fedavg_dir…3_round200', 'fedavg')
+    """
+    if len(text) <= most:
+        return text
+    last = (most - 1) // 2
+    return f"{text[: most - 1 - last]}…{text[len(text) - last :]}"
+
+
+def _settle(figure: Figure) -> None:
+    """Draw until the layout stays: the first draws of axes to scale leave labels outside of the figure."""
+    before = None
+    for _ in range(6):
+        figure.draw_without_rendering()
+        now = [ax.get_window_extent().bounds for ax in figure.axes]
+        if before is not None and np.allclose(now, before, atol=0.2):
+            break
+        before = now
 
 
 def only_axes(figure: Figure) -> Axes | None:
@@ -128,7 +215,7 @@ def _entries(legend: Legend | None, room: float) -> Iterator[tuple[Text, float, 
 
 
 def _fit(text: Text, room: float, upright: bool) -> bool:
-    """Break one text at its spaces; whether that changed it."""
+    """Break one text between its phrases, or else at its spaces; whether that changed it."""
     words = text.get_text()
     extent = text.get_window_extent()
     length = extent.height if upright else extent.width
@@ -136,18 +223,36 @@ def _fit(text: Text, room: float, upright: bool) -> bool:
         return False
     whole = words.replace("-\n", "-").replace("\n", " ")
     longest = max(map(len, words.split("\n")))
-    limits: dict[str, Any] = {"break_long_words": False, "break_on_hyphens": False}
-    lines = textwrap.fill(whole, max(8, int(longest * room / length)), **limits)
+    lines = phrases(whole, max(8, int(longest * room / length)))
     text.set_text(lines)
     text.set_linespacing(1.0)
     return lines != words
 
 
-def _separate(notes: Sequence[Annotation]) -> None:
-    """Put a note that lies on an earlier one to the other side of its point, below instead of above."""
+def _separate(notes: Sequence[Annotation], inside: BboxBase) -> None:
+    """Move a note that lies on an earlier one: to another side of its point, or a line farther from it; rather within
+    the axes than outside of them."""
     for k, note in enumerate(notes):
-        box = note.get_window_extent()
-        if any(box.overlaps(other.get_window_extent()) for other in notes[:k]):
-            x, y = note.xyann
-            note.xyann = (x, -y)
-            note.set_verticalalignment("top")
+        earlier = [other.get_window_extent() for other in notes[:k]]
+        if not any(note.get_window_extent().overlaps(box) for box in earlier):
+            continue
+        (x, y), best = note.xyann, (2, 2)
+        line = 1.5 * float(note.get_fontsize())
+        places = [(x, y), (x, -y), (-x, y), (-x, -y), (x, y + line), (x, -y - line)]
+        for place in places:
+            _place(note, *place)
+            box = note.get_window_extent()
+            overlaps = any(box.overlaps(other) for other in earlier)
+            within = inside.x0 <= box.x0 and box.x1 <= inside.x1 and inside.y0 <= box.y0 and box.y1 <= inside.y1
+            found = int(overlaps), int(not within)
+            if found < best:
+                best, chosen = found, place
+        _place(note, *chosen)
+
+
+def _place(note: Annotation, x: float, y: float) -> None:
+    """Put a note so far from its point, on the side that the signs say."""
+    note.xyann = (x, y)
+    note.set_verticalalignment("bottom" if y >= 0 else "top")
+    if x:
+        note.set_horizontalalignment("left" if x > 0 else "right")

@@ -15,9 +15,30 @@ from landscape.storage.files import json_ready, write_text
 from landscape.storage.schema import printable
 
 
+class Share(float):
+    """A share, such as an accuracy, in a cell of a :class:`Table`: percent where people read it, a share in CSV and
+    JSON.
+
+    Example:
+        >>> from landscape.terminal.table import Share, Table
+        >>> table = Table(("run", "accuracy"), (("a", Share(0.8125)),))
+        >>> print(table.markdown(), table.csv(), sep="\\n", end="")
+        | run | accuracy |
+        | --- | ---: |
+        | a | 81.25% |
+        <BLANKLINE>
+        run,accuracy
+        a,0.8125
+    """
+
+    __slots__ = ()
+
+
 @dataclass(frozen=True)
 class Table:
     """Column names and rows; numbers keep all their digits in CSV and JSON and are rounded elsewhere.
+
+    Shares are percent where people read them, where they are marked as such (:class:`Share`).
 
     Example:
         >>> from landscape.terminal.table import Table
@@ -173,6 +194,8 @@ def _cell(value: str | float | None) -> str | float:
 def _text(value: str | float | None) -> str:
     if value is None:
         return "-"
+    if isinstance(value, Share):
+        return f"{float(value):.2%}"
     return printable(value, 10_000) if isinstance(value, str) else f"{value:.4g}"
 
 

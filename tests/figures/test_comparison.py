@@ -3,6 +3,7 @@
 import csv
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 from matplotlib.figure import Figure
@@ -45,7 +46,8 @@ def measured(runs, tmp_path_factory):
 def test_writes_a_sheet_and_a_table_whose_numbers_are_the_checkpoints_own(runs, tmp_path, capsys):
     line = ["compare", *(str(r.checkpoint) for r in runs), "--out", str(tmp_path), *CHEAP]
     assert run(lambda: main(line)) == 0
-    assert (tmp_path / "compare.png").read_bytes().startswith(b"\x89PNG")
+    for kind, magic in (("png", b"\x89PNG"), ("pdf", b"%PDF"), ("svg", b"<?xml")):
+        assert (tmp_path / f"compare.{kind}").read_bytes().startswith(magic)
     printed = capsys.readouterr().out
     assert (tmp_path / "compare.txt").read_text().strip() in printed
     rows = list(csv.DictReader((tmp_path / "compare.csv").open(encoding="utf-8")))
@@ -55,6 +57,7 @@ def test_writes_a_sheet_and_a_table_whose_numbers_are_the_checkpoints_own(runs, 
         subset = Landscape.from_checkpoint(one.checkpoint, samples=60, device="cpu", dtype="float64")
         exact = scipy_eigenvalues(subset)
         assert float(row["test accuracy"]) == test.accuracy()
+        assert f"{100 * test.accuracy():.2f}%" in printed, "percent where it is read"
         assert float(row["test loss"]) == pytest.approx(test.value(), rel=1e-6)
         assert float(row["train loss"]) == pytest.approx(subset.value(), rel=1e-5)
         assert float(row["λ1"]) == pytest.approx(exact[0], rel=2e-3)
@@ -86,7 +89,8 @@ def test_runs_of_other_budgets_or_objectives_are_told(measured):
 
 def test_surfaces_share_axes_and_colours(measured):
     result, _ = measured
-    panels = [ax for ax in result.sheet().axes if ax.get_title().startswith("Loss, ")]
+    axes = result.sheet().axes
+    panels = [ax for ax in axes if ax.get_title().startswith("Loss, ")]
     assert [ax.get_title() for ax in panels] == ["Loss, fedavg", "Loss, fedasam"]
     filled = [ax.collections[0] for ax in panels]
     assert (filled[0].levels == filled[1].levels).all()
@@ -96,6 +100,59 @@ def test_surfaces_share_axes_and_colours(measured):
     high = max(s.surface.loss.max() for s in result.subjects)
     assert filled[0].levels[0] == pytest.approx(low, rel=0.05)
     assert filled[0].levels[-1] == pytest.approx(high, rel=0.05)
+
+
+def test_accuracy_maps_are_in_percent_on_one_linear_scale(measured):
+    result, _ = measured
+    panels = [ax for ax in result.sheet().axes if ax.get_title().startswith("Accuracy, ")]
+    assert [ax.get_title() for ax in panels] == ["Accuracy, fedavg", "Accuracy, fedasam"]
+    accuracies = 100 * np.concatenate([s.surface.accuracy.ravel() for s in result.subjects])
+    for ax in panels:
+        norm = ax.collections[0].norm
+        assert (norm.vmin, norm.vmax) == (accuracies.min(), accuracies.max())
+
+
+def many(result, count):
+    """So many checkpoints, from two that were measured."""
+    names = (
+        "fedavg",
+        "fedasam",
+        "fedsam",
+        "scaffold_dirichlet_0.1_local_epochs",
+        "feddyn",
+        "scaffold_dirichlet_0.5_local_epochs",
+        "g",
+    )
+    pairs = [result.subjects[k % 2] for k in range(count)]
+    return replace(result, subjects=[replace(s, label=name) for s, name in zip(pairs, names, strict=False)])
+
+
+@pytest.mark.parametrize("style", [PictureStyle(), PictureStyle("paper"), PictureStyle("paper", columns=1)])
+@pytest.mark.parametrize("count", [2, 3, 4, 5, 6, 7])
+def test_up_to_seven_fit_a_page_with_maps_of_loss_and_accuracy(measured, count, style, tmp_path, monkeypatch):
+    seen = []
+    monkeypatch.setattr(Figure, "savefig", lambda figure, *_, **__: seen.append((faults(figure), figure)))
+    draw_picture(many(measured[0], count).sheet, tmp_path / "a.png", style)
+    ((wrong, figure),) = seen
+    assert wrong == []
+    assert figure.get_figwidth() == (style.width(several=True) if style.paper else 10.8)
+    assert figure.get_figheight() <= (11.0 if style.paper else 2**0.5 * 10.8), "it fits a page"
+    maps = [ax for ax in figure.axes if ax.get_aspect() == 1.0]
+    bars = [ax for ax in figure.axes if ax.get_label() == "<colorbar>"]
+    assert len(maps) == 2 * count
+    assert [bar.get_ylabel().split(",")[0].replace("\n", " ") for bar in bars] == [
+        "training loss", "training accuracy (%)",
+    ]  # fmt: skip
+    tops = [round(ax.get_window_extent().y1) for ax in maps]
+    assert max(tops.count(top) for top in tops) <= 4, "four in a row at most"
+
+
+def test_long_names_lose_their_middles_and_the_caption_has_them_whole(measured):
+    figure = many(measured[0], 6).sheet()
+    titles = [ax.get_title() for ax in figure.axes]
+    assert {"4: scaffold_…al_epochs", "6: scaffold_…al_epochs"} <= set(titles), "numbered, to tell them apart"
+    caption = figure.get_supxlabel().replace("\n", " ")
+    assert "4: scaffold_…al_epochs: scaffold_dirichlet_0.1_local_epochs" in caption
 
 
 def test_curves_are_those_of_the_runs(runs, measured):
@@ -123,6 +180,9 @@ def test_a_checkpoint_alone_has_no_curve_but_all_else(runs, tmp_path):
     titles = {ax.get_title() for ax in result.sheet().axes}
     assert "Test accuracy" not in titles
     assert {"Largest eigenvalues", "Spectral density", "Loss, fedavg", "Loss, fedasam"} <= titles
+    assert sorted(file.name for file in (tmp_path / "out").glob("compare.*")) == [
+        f"compare.{kind}" for kind in ("csv", "pdf", "png", "svg", "txt")
+    ]
 
 
 def test_measurements_are_read_again_not_made_again(runs, measured, monkeypatch):

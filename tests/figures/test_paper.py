@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from matplotlib.figure import Figure
+from matplotlib.ticker import NullFormatter
 from PIL import Image
 
 from analysis import measure_hessian
@@ -15,6 +16,7 @@ from analysis.hessian.client_results import ClientCurves, ClientEigenvalues
 from analysis.hessian.plots.clients import plot_client_curves, plot_clients
 from analysis.hessian.plots.layers import plot_layers
 from analysis.hessian.plots.spectrum import plot_rounds, plot_spectra
+from analysis.style import log_axis
 from analysis.surface.__main__ import main as surface
 from analysis.surface.marked_points import Mark
 from analysis.surface.plots import draw
@@ -50,6 +52,11 @@ def surfaces():
         replace(s, provenance=replace(s.provenance, algorithm=name), lambda_max=10 * s.loss)
         for s, name in zip(both, ("fedavg", "fedasam"), strict=True)
     ]
+
+
+def square():
+    """A surface whose axes are to scale, in a bowl of three decades."""
+    return made(1e-2 + 5 * (X[None] ** 2 + X[:, None] ** 2), x=X, y=X)
 
 
 def three():
@@ -111,6 +118,7 @@ KINDS = {
     "contact sheet": lambda report: contact_sheet(load_dataset("digits")),
     "surface": lambda report: draw(surfaces()[:1]),
     "surfaces": lambda report: draw(surfaces()),
+    "to scale": lambda report: draw([square()]),
     "heat maps": lambda report: draw(surfaces()[:1], kind="heatmap", quantity="lambda_max"),
     "three models": lambda report: three(),
     "reliefs": lambda report: draw(surfaces(), kind="relief"),
@@ -140,6 +148,19 @@ def test_a_fault_would_be_seen():
     figure.text(0.9, 0.1, "too long for this place")
     figure.text(0.1, 0.9, "tiny", fontsize=4)
     assert [fault.split(":")[0] for fault in faults(figure)] == ["small", "cut off", "overlap"]
+
+
+def test_crowded_ticks_and_logarithmic_axes_without_two_labels_would_be_seen():
+    figure = Figure(figsize=(3, 2), layout="constrained")
+    ax = figure.subplots()
+    ax.set_xticks(range(5), ["a long label"] * 5)
+    ax.set_yscale("log")
+    ax.set_ylim(2, 8)
+    ax.yaxis.set_minor_formatter(NullFormatter())
+    assert {"crowded", "bare"} <= {fault.split(":")[0] for fault in faults(figure)}
+    ax.set_xticks([0, 4], ["a", "b"])
+    log_axis(ax)
+    assert faults(figure) == []
 
 
 def flat_checkpoint(folder):

@@ -67,7 +67,7 @@ def draw_heat_map(ax: Axes, counts: np.ndarray, most: float | None = None) -> Ax
     image = ax.imshow(counts.T, norm=scale, cmap="Greys", aspect="auto", interpolation="nearest", origin="lower")
     ax.set(xlabel="client", ylabel="class", title="Samples by client and class")
     for axis in (ax.xaxis, ax.yaxis):
-        axis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
+        axis.set_major_locator(_whole_numbers())
     return image
 
 
@@ -78,9 +78,9 @@ def draw_class_totals(ax: Axes, counts: np.ndarray, available: np.ndarray) -> No
     edge = "black" if len(totals) <= _EDGE else "0.55"
     ax.bar(classes, totals, width=0.9 if len(totals) <= _EDGE else 1.0, color="0.7", edgecolor=edge, linewidth=0.6)
     ax.stairs(available, np.arange(len(totals) + 1) - 0.5, color="black", linestyle="--", label="in the data")
-    ax.set(xlabel="class", ylabel="samples", title=f"All clients together, deviation {totals.std():.4g}")
+    ax.set(xlabel="class", ylabel="samples", title=f"All clients, deviation {totals.std():.4g}")
     ax.set_ylim(0, _headroom() * max(totals.max(), available.max()))
-    ax.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
+    ax.xaxis.set_major_locator(_whole_numbers())
     ax.legend(loc="upper right", fontsize=pt(8))
 
 
@@ -94,6 +94,11 @@ def draw_held_classes(ax: Axes, counts: np.ndarray) -> None:
     """Histogram of the clients' numbers of classes."""
     _histogram(ax, (counts > 0).sum(axis=1))
     ax.set(xlabel="classes of a client", title="Classes")
+
+
+def _whole_numbers() -> MaxNLocator:
+    """Ticks at whole numbers; few on the small panels of a paper."""
+    return MaxNLocator(4 if current_style().paper else "auto", integer=True, min_n_ticks=1)
 
 
 def _headroom() -> float:
@@ -112,5 +117,5 @@ def _histogram(ax: Axes, values: np.ndarray) -> None:
     ax.set_xlim(edges[0] - 0.5 * width, edges[-1] + 0.5 * width)
     ax.set_ylim(0, _headroom() * ax.get_ylim()[1])
     for axis in (ax.xaxis, ax.yaxis):
-        axis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
+        axis.set_major_locator(_whole_numbers())
     ax.legend(loc="upper right", fontsize=pt(8))

@@ -10,8 +10,9 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from analysis.hessian.client_results import ClientCurves, ClientEigenvalues, on_own_data
-from analysis.style import COLOURS, DASHES, MARKERS, cross_out, crossed
-from landscape.storage.canvas import new_figure, pt
+from analysis.style import COLOURS, DASHES, MARKERS, cross_out, crossed, log_axis
+from landscape.storage.canvas import new_figure, pt, stroke
+from landscape.storage.style import current_style
 
 
 def plot_clients(measured: Sequence[ClientEigenvalues]) -> Figure:
@@ -30,11 +31,12 @@ def plot_clients(measured: Sequence[ClientEigenvalues]) -> Figure:
         label = f"{found.title if len(measured) > 1 else 'clients'}: {found.mean:.3g} ± {found.deviation:.2g}"
         ax.errorbar(places, found.largest, found.bounds[:, 0], **style, capsize=pt(3), markersize=pt(5), label=label)
         cross_out(ax, places, found.largest, found.converged[:, 0])
-        ax.axhline(found.mean, color=COLOURS[i % 7], linestyle=DASHES[i % 7], linewidth=1.2)
+        ax.axhline(found.mean, color=COLOURS[i % 7], linestyle=DASHES[i % 7], linewidth=stroke(1.2))
         low, high = found.mean - found.deviation, found.mean + found.deviation
         ax.axhspan(low, high, color=COLOURS[i % 7], alpha=0.12, lw=0)
     if len(clients) <= 20:
-        ax.set_xticks(range(len(clients)), [str(client) for client in clients])
+        every = 2 if len(clients) > 10 and current_style().paper else 1  # so many labels do not fit a column
+        ax.set_xticks(range(0, len(clients), every), [str(client) for client in clients[::every]])
         ax.set_xlabel("client")
     else:
         ax.set_xlabel("client, in the order of their ids")
@@ -63,22 +65,22 @@ def plot_client_curves(runs: Sequence[ClientCurves]) -> Figure:
         low, high = ([of(found.largest) for found in curves.measured] for of in (np.min, np.max))
         ax.fill_between(curves.rounds, low, high, color=colour, alpha=0.15, lw=0)
         for edge in (low, high):  # without them overlapping bands are hard to tell apart in grey
-            ax.plot(curves.rounds, edge, color=colour, linestyle=dashes, linewidth=0.6)
+            ax.plot(curves.rounds, edge, color=colour, linestyle=dashes, linewidth=stroke(0.6))
         style: dict[str, Any] = {"color": colour, "marker": marker, "markersize": pt(5)}
         means = [found.mean for found in curves.measured]
         what = f"{name}mean over {_counted([len(found.clients) for found in curves.measured])}"
-        ax.plot(curves.rounds, means, linestyle=dashes, linewidth=1.8, **style, label=what)
+        ax.plot(curves.rounds, means, linestyle=dashes, linewidth=stroke(1.8), **style, label=what)
         if curves.together:
             rounds, values = zip(*((round, value) for round, (value, _) in curves.together.items()), strict=True)
             bounds = [bound for _, bound in curves.together.values()]
-            hollow: dict[str, Any] = {"markerfacecolor": "white", "linestyle": (0, (1, 3)), "linewidth": 1.2}
+            hollow: dict[str, Any] = {"markerfacecolor": "white", "linestyle": (0, (1, 3)), "linewidth": stroke(1.2)}
             ax.errorbar(rounds, values, bounds, **style, **hollow, capsize=pt(3), label=f"{name}{curves.beside}")
     model = _model([found for curves in runs for found in curves.measured])
     ax.set(xlabel="communication round", ylabel="λ_max", title=on_own_data(model))
     ax.title.set_fontsize(pt(10))
     heights = np.concatenate([found.largest for curves in runs for found in curves.measured])
     if heights.min() > 0 and heights.max() > 30 * heights.min():
-        ax.set_yscale("log")
+        log_axis(ax)
     ax.xaxis.set_major_locator(MaxNLocator(integer=True))
     ax.grid(alpha=0.3)
     figure.legend(loc="outside upper center", fontsize=pt(8), ncols=2 if any(curves.together for curves in runs) else 1)

@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from analysis.hessian.layers import Activations, LayerEigenvalues
-from analysis.style import COLOURS, DASHES, MARKERS, cross_out, crossed
+from analysis.style import COLOURS, DASHES, MARKERS, cross_out, crossed, log_axis
 from landscape.storage.canvas import new_figure, panel_width, pt
 
 Measured = tuple[str, LayerEigenvalues, Activations]
@@ -127,7 +127,7 @@ def _scale(ax: Axes) -> None:
     heights = np.concatenate([np.array(line.get_ydata(), dtype=float) for line in ax.get_lines()])
     heights = heights[np.isfinite(heights)]
     if heights.size and heights.min() > 0 and np.log10(heights.max() / heights.min()) > _DECADES:
-        ax.set_yscale("log")
+        log_axis(ax)
     elif heights.size:
         ax.set_ylim(bottom=min(0.0, ax.get_ylim()[0]))
 

@@ -13,9 +13,9 @@ from matplotlib.ticker import FixedLocator, MaxNLocator, NullFormatter
 from analysis.hessian.density.axes import SymLog
 from analysis.hessian.density.estimate import Density
 from analysis.hessian.report import MATRICES, DensityAxis, EigenvalueAxis, HessianReport
-from analysis.style import COLOURS, DASHES, MARKERS, cross_out, crossed
+from analysis.style import COLOURS, DASHES, MARKERS, cross_out, crossed, log_axis
 from landscape import FedscapeError
-from landscape.storage.canvas import across, new_figure, pt
+from landscape.storage.canvas import across, new_figure, pt, stroke
 
 _TENFOLD = 10
 """Spectra whose ranges differ by more than this factor are drawn on a logarithmic axis unless another is asked for."""
@@ -29,8 +29,11 @@ _ENDS = {
 }
 
 
-def draw_eigenvalues(ax: Axes, reports: Sequence[HessianReport], labels: Sequence[str]) -> None:
-    """Eigenvalue by rank, with error bounds as error bars; those that have not converged are crossed out."""
+def draw_eigenvalues(ax: Axes, reports: Sequence[HessianReport], labels: Sequence[str], *, legend: bool = True) -> None:
+    """Eigenvalue by rank, with error bounds as error bars; those that have not converged are crossed out.
+
+    Several have a legend, unless the figure has one for all of its panels.
+    """
     for i, (report, label) in enumerate(zip(reports, labels, strict=True)):
         ranks = np.arange(1, len(report.eigen.values) + 1)
         ax.errorbar(
@@ -40,7 +43,7 @@ def draw_eigenvalues(ax: Axes, reports: Sequence[HessianReport], labels: Sequenc
             color=COLOURS[i % 7],
             marker=MARKERS[i % 7],
             linestyle=DASHES[i % 7],
-            linewidth=1,
+            linewidth=stroke(1),
             capsize=pt(3),
             label=label,
         )
@@ -51,7 +54,7 @@ def draw_eigenvalues(ax: Axes, reports: Sequence[HessianReport], labels: Sequenc
     ax.xaxis.set_major_locator(MaxNLocator(integer=True))
     ax.set_ylim(bottom=min(0.0, ax.get_ylim()[0]))
     ax.grid(alpha=0.3)
-    if len(reports) > 1:
+    if len(reports) > 1 and legend:
         ax.legend()
 
 
@@ -63,12 +66,13 @@ def draw_densities(
     density_axis: DensityAxis = "log",
     *,
     ruler: Sequence[HessianReport] = (),
+    legend: bool = True,
 ) -> None:
     """Spectral densities per unit of the eigenvalue axis as it is drawn, with their 95 % band.
 
     All have one kernel (:func:`density_caption` names it): with one of its own range for each, peaks at 0 would be the
     higher, the narrower the range is.  Kernel and axis are those for ``ruler``, the reports of all panels of a figure;
-    unless given, those for ``reports``.
+    unless given, those for ``reports``.  Several have a legend, unless the figure has one for all of its panels.
 
     Raises:
         FedscapeError: an axis of another kind.
@@ -90,7 +94,7 @@ def draw_densities(
         # The peak of the kernel of one eigenvalue out of d: lower values are tails of kernels.
         one = 1 / (report.parameters * curve.width * np.sqrt(2 * np.pi))
         floor, top = min(floor, 0.1 * one), max(top, float((curve.values + curve.band).max()))
-        style: dict[str, Any] = {"color": COLOURS[i % 7], "linestyle": DASHES[i % 7], "linewidth": 1.4}
+        style: dict[str, Any] = {"color": COLOURS[i % 7], "linestyle": DASHES[i % 7], "linewidth": stroke(1.4)}
         ax.plot(curve.grid, np.maximum(curve.values, 1e-300), **style, label=label)
         low = np.maximum(curve.values - curve.band, 1e-300)
         ax.fill_between(curve.grid, low, curve.values + curve.band, color=COLOURS[i % 7], alpha=0.2, lw=0)
@@ -99,12 +103,12 @@ def draw_densities(
     if axis is not None:
         _symlog(ax, axis, min(ends), max(ends))
     if density_axis == "log":
-        ax.set_yscale("log")
+        log_axis(ax)
         ax.set_ylim(floor, 3 * top)
     else:
         ax.set_ylim(0, 1.05 * top)
     ax.grid(alpha=0.3)
-    if len(reports) > 1:
+    if len(reports) > 1 and legend:
         ax.legend(fontsize="small")
 
 
@@ -191,7 +195,7 @@ def plot_rounds(runs: Mapping[str, Sequence[tuple[int, HessianReport]]]) -> Figu
     for i, (name, points) in enumerate(runs.items()):
         rounds = [number for number, _ in points]
         style: dict[str, Any] = {"color": COLOURS[i % 7], "marker": MARKERS[i % 7], "linestyle": DASHES[i % 7]}
-        style |= {"linewidth": 1, "capsize": pt(3), "label": name}
+        style |= {"linewidth": stroke(1), "capsize": pt(3), "label": name}
         values = [report.eigen.values[0] for _, report in points]
         axes["eigenvalue"].errorbar(rounds, values, [report.eigen.bounds[0] for _, report in points], **style)
         converged = np.array([report.eigen.converged[0] for _, report in points])
@@ -204,7 +208,7 @@ def plot_rounds(runs: Mapping[str, Sequence[tuple[int, HessianReport]]]) -> Figu
     if traced:
         axes["trace"].set(ylabel="trace", title="Trace")
     loss = "loss + MAN" if first.man else "loss"
-    axes["loss"].set(ylabel=f"mean {loss} over {first.samples:,} {first.split} samples", title="Loss")
+    axes["loss"].set(ylabel=f"mean {loss} ({first.samples:,} {first.split} samples)", title="Loss")
     for ax in axes.values():
         ax.set_xlabel("communication round")
         ax.xaxis.set_major_locator(MaxNLocator(integer=True))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Literal, get_args
 
@@ -11,6 +10,7 @@ import numpy as np
 from analysis.surface.directions import FILTER
 from analysis.surface.marked_points import Mark
 from landscape import FedscapeError
+from landscape.storage.canvas import phrases
 from landscape.storage.style import current_style
 
 if TYPE_CHECKING:
@@ -21,7 +21,11 @@ Quantity = Literal["loss", "accuracy", "error", "lambda_max"]
 WORDS: dict[Quantity, str] = {"loss": "loss", "accuracy": "accuracy", "error": "error", "lambda_max": "λ_max"}
 """The names of quantities in titles."""
 
+NOT_TO_SCALE = "axes not to the same scale"
+"""What captions of planes say whose axes are not (:func:`to_scale`)."""
+
 _SCALED = " (filter-normalised)"
+_STEP = "step along "
 _PLANES = {"three": "three models", "pca": "a run's principal components"}
 
 
@@ -58,7 +62,7 @@ def label_of(surfaces: Sequence[Surface], quantity: Quantity) -> str:
     first = surfaces[0]
     of = f"{first.split_word} " if len({surface.provenance.split for surface in surfaces}) == 1 else ""
     if quantity == "lambda_max":
-        return f"λ_max of the {of}loss's Hessian"
+        return f"λ_max of the Hessian ({of}loss)"
     return f"mean {of}{first.loss_name}" if quantity == "loss" else f"{of}{quantity} (%)"
 
 
@@ -77,9 +81,9 @@ def to_scale(surface: Surface) -> bool:
 def axis_labels(surface: Surface) -> tuple[str, str]:
     """The labels of x and y."""
     scaled = _SCALED if surface.provenance.normalisation == FILTER else ""
-    x, y = surface.axis_labels or (f"step along direction 1{scaled}", f"step along direction 2{scaled}")
+    x, y = surface.axis_labels or (f"{_STEP}direction 1{scaled}", f"{_STEP}direction 2{scaled}")
     if current_style().paper:  # where there is no room for what the caption says too
-        return x.removesuffix(_SCALED), y.removesuffix(_SCALED)
+        x, y = (label.removesuffix(_SCALED).removeprefix(_STEP) for label in (x, y))
     return x, y
 
 
@@ -167,7 +171,7 @@ def caption_of(surfaces: Sequence[Surface]) -> str:
     missing = sum(int((~s.measured).sum()) for s in surfaces)
     not_finite = sum(s.not_finite for split in by_split(surfaces) for s in split)
     if not surfaces[0].is_line and not all(to_scale(surface) for surface in surfaces):
-        sentences.append("axes not to the same scale")
+        sentences.append(NOT_TO_SCALE)
     if not_finite or missing:
         gaps = [f"{not_finite:,} not finite"] * bool(not_finite) + [f"{missing:,} not measured"] * bool(missing)
         return f"{'; '.join(sentences)}\nwithout a value: {', '.join(gaps)}"
@@ -175,10 +179,11 @@ def caption_of(surfaces: Sequence[Surface]) -> str:
 
 
 def wrapped(text: str, inches: float) -> str:
-    """``text`` broken into lines that fit a figure of this width, in the font size of captions (8 points)."""
+    """``text`` broken between its phrases into lines that fit a figure of this width, in the font size of captions
+    (8 points)."""
     if current_style().paper:  # the caption is no part of the picture
         return text
-    return "\n".join(textwrap.fill(line, max(30, int(14 * inches))) for line in text.split("\n"))
+    return "\n".join(phrases(line, max(30, int(14 * inches))) for line in text.split("\n"))
 
 
 def _recipe(surface: Surface, *, alone: bool) -> dict[str, str]:

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import FixedLocator, NullFormatter
 
-from analysis.style import COLOURS, DASHES, MARKERS
+from analysis.style import COLOURS, DASHES, MARKERS, log_axis
 from analysis.surface.barrier import Barrier
 from analysis.surface.planes import EIGENVECTORS
 from analysis.surface.plots.captions import (
@@ -31,7 +30,7 @@ from analysis.surface.plots.captions import (
 from analysis.surface.plots.panels import quantities_of
 from analysis.surface.plots.scales import Scale, ScaleKind
 from landscape import FedscapeError
-from landscape.storage.canvas import across, new_figure, pt
+from landscape.storage.canvas import across, new_figure, pt, stroke
 
 if TYPE_CHECKING:
     from analysis.surface.values import Surface
@@ -123,7 +122,7 @@ def _draw_curve(ax: Axes, surfaces: Sequence[Surface], name: str, quantity: Quan
     rise = surfaces[0].barrier if quantity == "loss" and len(surfaces) == 1 else None
     label = name if rise is None else f"{name}: barrier {rise.height:.3g}" if rise.height else f"{name}: no barrier"
     known = np.concatenate([computed_mask(surface) for surface in surfaces]).all(axis=0)
-    ax.plot(x, middle, color=style.colour, linestyle=style.dashes, linewidth=1.5, label=label)
+    ax.plot(x, middle, color=style.colour, linestyle=style.dashes, linewidth=stroke(1.5), label=label)
     ax.plot(x[known], middle[known], style.marker, color=style.colour, markerfacecolor=style.fill, markersize=pt(3))
     if len(rows) > 1 or spread is not None:
         if style.fill == style.colour:
@@ -152,10 +151,7 @@ def _dress(ax: Axes, surfaces: Sequence[Surface], quantity: Quantity, scale: Sca
         common = Scale.of(values, scale)
         if common is not None and common.logarithmic:
             label = common.label(label)
-            ax.set_yscale("log")
-            ax.yaxis.set_major_locator(FixedLocator(common.ticks) if isinstance(common.ticks, list) else common.ticks)
-            ax.yaxis.set_major_formatter("{x:g}")
-            ax.yaxis.set_minor_formatter(NullFormatter())
+            log_axis(ax)
     ax.set_ylabel(label, parse_math=False)
     labels: dict[float, list[str]] = {}
     for mark in dict.fromkeys(mark for surface in surfaces for mark in surface.marks):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
@@ -33,8 +32,9 @@ from analysis.surface.plots.captions import (
     wrapped,
 )
 from analysis.surface.plots.scales import Scale, ScaleKind
+from analysis.surface.plots.smooth import ENOUGH, between
 from landscape import FedscapeError
-from landscape.storage.canvas import across, new_figure, panel_width, pt
+from landscape.storage.canvas import across, new_figure, panel_width, phrases, pt, stroke
 
 if TYPE_CHECKING:
     from analysis.surface.values import Surface
@@ -61,8 +61,9 @@ def draw_panel(
 ) -> Any:
     """Draw the values as seen from above, with the models; small dots are measured points, if others are interpolated.
 
-    ``contours`` has a thin line at every fourth level; ``heatmap`` has a cell around every point, without
-    interpolation.
+    ``contours`` has a thin line at every fourth level, and between the points of a coarse grid what
+    :func:`analysis.surface.plots.smooth.between` has (:func:`smoothed` says so in captions); ``heatmap`` has a cell
+    around every point, without interpolation.
 
     Returns what :func:`draw_colour_bar` takes, or ``None`` where no value is finite.
     """
@@ -75,12 +76,13 @@ def draw_panel(
             cells = ax.pcolormesh(surface.x, surface.y, visible, cmap=colours, norm=scale.norm, shading="nearest")
             drawn = cells, None
         else:
-            visible = np.ma.maximum(visible, scale.levels[0])
-            style: dict[str, Any] = {"levels": scale.levels, "norm": scale.norm}
-            filled = ax.contourf(surface.x, surface.y, visible, cmap=colours, extend=scale.extend, **style)
-            lines = ax.contour(
-                surface.x, surface.y, visible, scale.levels[::4], colors="black", linewidths=0.4, alpha=0.6
+            x, y, finer = between(
+                surface.x, surface.y, np.ma.maximum(visible, scale.levels[0]).filled(np.nan), scale.norm
             )
+            finer = np.ma.masked_invalid(finer)
+            style: dict[str, Any] = {"levels": scale.levels, "norm": scale.norm}
+            filled = ax.contourf(x, y, finer, cmap=colours, extend=scale.extend, **style)
+            lines = ax.contour(x, y, finer, scale.levels[::4], colors="black", linewidths=0.4, alpha=0.6)
             drawn = filled, lines
     else:
         ax.text(0.5, 0.6, "no finite value", transform=ax.transAxes, ha="center")
@@ -105,16 +107,18 @@ def _reach(along: np.ndarray, kind: PanelKind) -> tuple[float, float]:
 
 def draw_models(ax: Axes, surface: Surface) -> None:
     """Draw the trajectory as a line that starts at a square, and the models as white dots with their labels."""
-    outlined = [Stroke(linewidth=3, foreground="black"), Normal()]
+    outlined = [Stroke(linewidth=stroke(3), foreground="black"), Normal()]
     if surface.trajectory is not None:
         x, y = surface.trajectory.T
-        ax.plot(x, y, "-", color="white", linewidth=1.4, path_effects=outlined, label="trajectory")
+        ax.plot(x, y, "-", color="white", linewidth=stroke(1.4), path_effects=outlined, label="trajectory")
         ax.plot(x, y, ".", color="black", markersize=pt(3))
         ax.plot(x[:1], y[:1], "s", markersize=pt(7), markerfacecolor="white", markeredgecolor="black", zorder=3)
     marks = marks_of(surface)
     if surface.kind == "three":
         corners = [(mark.x, mark.y) for mark in marks]
-        ax.add_patch(Polygon(corners, fill=False, linestyle="--", edgecolor="white", path_effects=outlined))
+        ax.add_patch(
+            Polygon(corners, fill=False, linestyle="--", edgecolor="white", linewidth=stroke(1), path_effects=outlined)
+        )
     ax.plot(
         [mark.x for mark in marks],
         [mark.y for mark in marks],
@@ -126,12 +130,14 @@ def draw_models(ax: Axes, surface: Surface) -> None:
     )
     for mark in marks if 1 < len(marks) <= MOST_LABELS else ():  # the caption names a single model
         left = mark.x > 0.7 * surface.x[-1] + 0.3 * surface.x[0]
+        below = mark.y > 0.85 * surface.y[-1] + 0.15 * surface.y[0]
         ax.annotate(
             mark.label,
             (mark.x, mark.y),
-            (-7 if left else 7, 7),
+            (-7 if left else 7, -7 if below else 7),
             textcoords="offset points",
             ha="right" if left else "left",
+            va="top" if below else "bottom",
             fontsize=pt(8),
             parse_math=False,
             annotation_clip=True,
@@ -155,7 +161,7 @@ def draw_colour_bar(
     bar.ax.minorticks_off()
     if lines is not None:
         bar.add_lines(lines)
-    bar.set_label(textwrap.fill(scale.label(label), 42), parse_math=False)
+    bar.set_label(phrases(scale.label(label), 42), parse_math=False)
 
 
 def quantities_of(surfaces: Sequence[Surface]) -> tuple[Quantity, ...]:
@@ -285,13 +291,13 @@ def _figure(grid: Sequence[Sequence[Panel]], kind: PanelKind, scale: ScaleKind, 
     shape = np.clip(np.ptp(first.y) / np.ptp(first.x), 0.75, 1.5)
     rows, columns = len(grid), len(grid[0])
     size = (0.4 + width * columns + (not several), 1.2 + rows * (0.9 + float(shape) * (width - 1 - several)))
-    caption = "; ".join([caption, *signs([panel.surface for panel in grid[0]]), *_signs_of_maps(grid)])
+    caption = "; ".join([caption, *_signs_of_maps(grid, kind)])
     if several and across(columns, 2.1) < columns:  # a row for each quantity then, with its colour bar
         grid, several = list(zip(*grid, strict=True)), False
         rows, columns = columns, rows
     columns = across(columns, 2.1 if several else 1.6)
     margins = 1.0 if several else 1.0 / columns + 0.1
-    inches = 0.4 + float(shape) * (panel_width(columns) - margins)
+    inches = 0.6 + float(shape) * (panel_width(columns) - margins)  # their width limits axes to scale, not their height
     rows *= -(-len(grid[0]) // columns)
     figure = new_figure(size, rows, columns, panel_height=inches, layout=ConstrainedLayoutEngine(h_pad=0.07))
     axes = figure.subplots(rows, columns, squeeze=False)
@@ -363,9 +369,16 @@ def signs(surfaces: Sequence[Surface]) -> list[str]:
     return list(dict.fromkeys(found))
 
 
-def _signs_of_maps(grid: Sequence[Sequence[Panel]]) -> list[str]:
-    """What the other marks in pictures from above mean, for the caption."""
-    surfaces, found = [panel.surface for row in grid for panel in row], []
+def smoothed(surfaces: Sequence[Surface]) -> list[str]:
+    """How contours of these surfaces are drawn between the points of their grids, where these are coarse."""
+    sizes = [f"{len(s.x)} × {len(s.y)}" for s in surfaces if min(len(s.x), len(s.y)) < ENOUGH]
+    return [f"contours interpolated between the {' and the '.join(dict.fromkeys(sizes))} points"] if sizes else []
+
+
+def _signs_of_maps(grid: Sequence[Sequence[Panel]], kind: PanelKind) -> list[str]:
+    """How contours are drawn, and what the marks in pictures from above mean, for the caption."""
+    surfaces = [panel.surface for row in grid for panel in row]
+    found = [*(smoothed(surfaces) if kind == "contours" else []), *signs([panel.surface for panel in grid[0]])]
     if any(surface.trajectory is not None for surface in surfaces):
         found.append("square: the first of them")
     if any(interpolated_mask(surface).any() for surface in surfaces):

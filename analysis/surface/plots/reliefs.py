@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -40,7 +39,7 @@ from analysis.surface.plots.panels import (
     signs,
 )
 from landscape import FedscapeError
-from landscape.storage.canvas import across, new_figure, panel_width, pt
+from landscape.storage.canvas import across, new_figure, panel_width, phrases, pt
 from landscape.storage.style import current_style
 
 if TYPE_CHECKING:
@@ -149,7 +148,8 @@ def plot_superimposed(
 
 
 def heights(values: np.ndarray, scale: Scale) -> np.ndarray:
-    """The values as they are drawn: within the scale, and their decimal logarithm where it is logarithmic."""
+    """The values as they are drawn: within the scale, and their decimal logarithm where it is logarithmic; on a rise
+    as they are, because there the colours alone show the bottom."""
     if not scale.logarithmic:
         return np.where(np.isfinite(values), values, np.nan)
     clipped = np.clip(values, scale.levels[0], scale.levels[-1])
@@ -211,18 +211,21 @@ def dress_relief(ax: Any, surfaces: Sequence[Surface], scale: Scale | None, labe
     bottom, top = heights(scale.levels[[0, -1]], scale)
     ax.set_zlim(bottom, top)
     if label:
-        ax.set_zlabel(_short_lines(scale.label(label)), fontsize=pt(8), labelpad=3 if paper else 6, parse_math=False)
+        ax.set_zlabel(
+            _short_lines(scale.label(label) if scale.logarithmic else label),
+            fontsize=pt(8),
+            labelpad=3 if paper else 6,
+            parse_math=False,
+        )
     if scale.logarithmic:
-        ticks = scale.ticks if isinstance(scale.ticks, list) else scale.ticks.tick_values(*scale.levels[[0, -1]])
-        places = np.log10(ticks)
+        places = np.log10(scale.ticks)
         ax.zaxis.set_major_locator(FixedLocator(places[(places >= bottom) & (places <= top)]))
         ax.zaxis.set_major_formatter(FuncFormatter(lambda z, _: f"{10**z:.3g}"))
 
 
 def _short_lines(label: str) -> str:
     """Break a label into lines that fit an axis in perspective, which is short."""
-    # A sum is not broken before its last term.
-    return textwrap.fill(label.replace(" + ", "\u00a0+\u00a0"), 26, break_on_hyphens=False)
+    return phrases(label, 34)
 
 
 def _cells(surface: Surface, values: np.ndarray, scale: Scale, most: int) -> tuple[np.ndarray, np.ndarray]:

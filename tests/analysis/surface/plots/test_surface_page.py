@@ -62,7 +62,7 @@ def test_page_holds_the_largest_eigenvalues():
     assert found["quantities"] == ["loss", "accuracy", "lambda_max"]
     for k in range(2):  # of the training loss, whatever data are shown
         assert found["surfaces"][0]["values"][k]["lambda_max"] == curved.lambda_max.tolist()
-        assert found["labels"][k]["lambda_max"] == "λ_max of the training loss's Hessian"
+        assert found["labels"][k]["lambda_max"] == "λ_max of the Hessian (training loss)"
     assert "lambda_max" not in data_of(page([curved, made()]))["quantities"]
 
 
@@ -192,7 +192,7 @@ def test_browser_shows_training_and_test_data(browser, tmp_path):
     assert browser.run("plot.data[0].z.map(row => [...row])") == surface.test.loss.tolist()
     choose(browser, "quantity", "lambda_max")
     assert browser.run("plot.data[0].z.map(row => [...row])") == surface.lambda_max.tolist()
-    assert browser.run("plot.data[0].colorbar.title.text") == "λ_max of the training loss's Hessian"
+    assert browser.run("plot.data[0].colorbar.title.text") == "λ_max of the Hessian (training loss)"
     assert "λ_max: " in browser.run("plot.data[0].text[1][2]")
     assert "λ_max" in browser.run("form.textContent")
     row = np.array([[1.0, 2.0, 4.0]])

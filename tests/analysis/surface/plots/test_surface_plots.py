@@ -112,7 +112,7 @@ def test_interpolated_points_are_told_and_measured_ones_dotted():
     for other in (plot_reliefs([surface]), plot_superimposed([surface, surface], ["a", "b"])):
         assert "9 of them measured, the others interpolated" in other.get_supxlabel().replace("\n", " ")
     exact = plot_surface(made()).get_supxlabel()
-    assert "interpolated" not in exact
+    assert "others interpolated" not in exact
     assert "small dots" not in exact
 
 
@@ -194,7 +194,7 @@ def test_largest_eigenvalues_have_a_panel_where_they_were_measured():
     figure = plot_surface(curved, "heatmap", "linear")
     assert [ax.get_title() for ax in figure.axes[:3]] == ["loss", "accuracy", "λ_max"]
     np.testing.assert_array_equal(figure.axes[2].collections[0].get_array(), curved.lambda_max)
-    assert figure.axes[-1].get_ylabel() == "λ_max of the training loss's Hessian"
+    assert figure.axes[-1].get_ylabel() == "λ_max of the Hessian (training loss)"
     tested = with_test(curved, 3 * made().loss)
     tested = replace(tested, test=replace(tested.test, lambda_max=None))
     assert [ax.get_title() for ax in plot_surface(tested).axes[:4]] == [
