@@ -9,14 +9,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from landscape.storage.canvas import pt
+from landscape.storage.looks import COLOURS, DASHES, MARKERS
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
-"""Okabe & Ito's palette, which colour-blind readers can tell apart; markers and dashes are for greyscale."""
-MARKERS = "osD^vPX"
-DASHES = ("-", "--", "-.", ":", (0, (5, 1)), (0, (3, 1, 1, 1)), (0, (1, 1)))
+__all__ = ["COLOURS", "DASHES", "MARKERS", "cross_out", "crossed"]
 
 
 def cross_out(ax: Axes, x: np.ndarray, y: np.ndarray, converged: np.ndarray) -> None:
