@@ -143,9 +143,11 @@ class Surface(Shown):
         )
 
     def _heading(self) -> str:
-        p = self.provenance
-        where = f"±{p.span:g} around" if self.kind in ("random", "hessian", "profile") else f"{self.kind} plane of"
-        return f"{len(self.x)} × {len(self.y)} points {where} {p.algorithm}, {p.model} on {p.data}"
+        p, of = self.provenance, f"{self.provenance.algorithm}, {self.provenance.model} on {self.provenance.data}"
+        if self.is_line:
+            return f"{len(self.x)} points along {'a line' if len(self.y) == 1 else f'{len(self.y)} lines'} through {of}"
+        where = f"±{p.span:g} around" if self.kind in ("random", "hessian") else f"{self.kind} plane of"
+        return f"{len(self.x)} × {len(self.y)} points {where} {of}"
 
     def __repr__(self) -> str:
         return short_line(type(self).__name__, self._heading(), {})
