@@ -12,10 +12,11 @@ import torch
 
 from landscape import Checkpoint, FedscapeError, Landscape
 from landscape.checkpoints.foreign import open_checkpoint
+from landscape.display import Shown
 
 
-@dataclass(frozen=True)
-class ClientAccuracies:
+@dataclass(frozen=True, repr=False)
+class ClientAccuracies(Shown):
     """Accuracies, as shares, after r rounds on the training data of c clients, and on the test data.
 
     Attributes:
@@ -31,6 +32,18 @@ class ClientAccuracies:
     clients: np.ndarray
     accuracy: np.ndarray
     test_accuracy: np.ndarray
+
+    def _heading(self) -> str:
+        return self.title
+
+    def _facts(self) -> dict[str, str]:
+        last = self.accuracy[-1]
+        return {
+            "clients": f"{len(self.clients):,}",
+            "rounds": f"{len(self.rounds):,}, {self.rounds[0]} to {self.rounds[-1]}",
+            "in the last, the clients' training data": f"{last.min():.2%} to {last.max():.2%}, mean {last.mean():.2%}",
+            "test data": f"{self.test_accuracy[-1]:.2%}",
+        }
 
     def to_dict(self) -> dict[str, Any]:
         """Text and lists by name."""

@@ -11,15 +11,13 @@ import numpy as np
 from matplotlib.ticker import Formatter, Locator, LogLocator, MaxNLocator, NullFormatter, PercentFormatter
 
 from landscape.storage.canvas import pt
+from landscape.storage.looks import COLOURS, DASHES, MARKERS
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.axis import Axis
 
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
-"""Okabe & Ito's palette, which colour-blind readers can tell apart; markers and dashes are for greyscale."""
-MARKERS = "osD^vPX"
-DASHES = ("-", "--", "-.", ":", (0, (5, 1)), (0, (3, 1, 1, 1)), (0, (1, 1)))
+__all__ = ["COLOURS", "DASHES", "MARKERS", "cross_out", "crossed"]
 
 _NICE = [1.0, 2.0, 5.0, 10.0]
 _PLAIN = (1e-3, 1e5)

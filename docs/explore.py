@@ -10,57 +10,78 @@
 # ---
 
 # %% [markdown]
-# # Exploring a checkpoint
+# # Two minima of one federation
 #
-# Train two algorithms for a few rounds on the embedded digits (a second each), then walk about in the landscape.
+# Train FedAvg and FedASAM on the embedded digits (a second each), look at what each has found, and compare. Results
+# show themselves: a cell that ends in one has its facts and its picture below it.
 
 # %%
 import tempfile
 from pathlib import Path
 
-from analysis import Hessian, largest_eigenpairs, measure_hessian, measure_surface
-from landscape import Landscape
+from analysis import measure_surface
+from figures import open_run
 from trainers import FedASAM, FedAvg, Settings, train
 
 folder = Path(tempfile.mkdtemp())
-settings = Settings(rounds=20)
-runs = {name: train(a, settings, out=folder / name) for name, a in (("fedavg", FedAvg()), ("fedasam", FedASAM()))}
-{name: run.metrics[-1]["test_accuracy"] for name, run in runs.items()}
+settings = Settings(rounds=30, clients=10, per_round=3, save_every=10)
+train(FedAvg(), settings, out=folder / "fedavg")
+
+# %%
+train(FedASAM(), settings, out=folder / "fedasam")
 
 # %% [markdown]
-# `Landscape` is the loss as a function of the flat vector of parameters; `weights` is the checkpoint's point.
+# `open_run` is the door to whatever has been trained: a run directory, a checkpoint, one client's local model
+# (`ckpt.pt@3`), or weights from elsewhere (`model=`, `data=`). It knows `.settings`, `.algorithm` and `.metrics`
+# (`pandas.DataFrame(fedavg.metrics)`).
 
 # %%
-around = Landscape.from_checkpoint(runs["fedavg"].checkpoint)
-w = around.weights
-print(around, around.value(w), around.accuracy(w), around.gradient(w).norm())
+fedavg, fedasam = open_run(folder / "fedavg"), open_run(folder / "fedasam")
+fedavg
 
 # %% [markdown]
-# How sharp is it along the top eigenvector, and along the way to the other algorithm's model?
+# ## How sharp is FedAvg's minimum?
+#
+# The Hessian's largest eigenvalues, its trace and its density. They are kept in the run's folder `measurements`: the
+# same call again takes no time.
 
 # %%
-top = largest_eigenpairs(Hessian(around), 2)
-other = Landscape.from_checkpoint(runs["fedasam"].checkpoint).weights
-for name, direction in (("top eigenvector", top.vectors[0]), ("to FedASAM's model", other - w)):
-    print(name, [round(around.value(w + step * direction), 3) for step in (-0.5, 0.0, 0.5, 1.0)])
+fedavg.spectrum()
+
+# %%
+fedavg.surface(points=15)
 
 # %% [markdown]
-# The model on single clients' data: federated minima are seldom flat for everybody.
+# Federated minima are seldom flat for everybody: the same model on each client's own data.
 
 # %%
-for client in (0, 1, 2):
-    mine = Landscape.from_checkpoint(runs["fedavg"].checkpoint, clients=[client])
-    print(client, len(mine.data), round(mine.value(), 3), round(mine.accuracy(), 3))
+fedavg.clients()
 
 # %% [markdown]
-# The whole spectrum in one call; the result is a table here, `plot()` draws it, `to_dict()` gives the numbers.
+# ## And FedASAM's?
 
 # %%
-report = measure_hessian(runs["fedavg"].checkpoint, top=5, density=True, samples=300)
-print(report)
-figure = report.plot()
+fedasam.surface(points=15)
+
+# %% [markdown]
+# On one sheet, on common scales, with the table of what was measured (nothing is measured twice):
 
 # %%
-surface = measure_surface(runs["fedavg"].checkpoint, points=9, samples=300)
-print(surface, surface.facts())
-figure = surface.plot()
+fedavg.compare(fedasam, points=15)
+
+# %% [markdown]
+# ## Between the two
+#
+# `landscape()` is the loss as a function of the flat vector of parameters; the functions of `analysis` take it, or a
+# checkpoint. Along the straight line from one model to the other:
+
+# %%
+measure_surface(fedavg.file, plane="line", others=[fedasam.file], points=25)
+
+# %% [markdown]
+# Every picture is a Matplotlib figure, to be changed or written: `fedavg.curves().savefig("curves.pdf")`, or for a
+# paper `fedavg.spectrum().plot("spectrum.pdf", style="paper")`. A model of an earlier round is marked in its run's
+# curves:
+
+# %%
+open_run(folder / "fedasam" / "rounds" / "00010.pt").curves()

@@ -1,7 +1,7 @@
-"""Pictures and tables from measured results: checkpoints compared on one sheet, images of a data set, the demo.
+"""Pictures and tables from measured results: a run opened and shown, checkpoints compared, images of data, the demo.
 
-``python -m figures compare``, ``contact-sheet`` and ``demo`` are the commands; ``figures.demo.demo`` is the demo's
-function.
+:func:`open_run` is the door for a notebook; ``python -m figures compare``, ``contact-sheet`` and ``demo`` are the
+commands; ``figures.demo.demo`` is the demo's function.
 """
 
 from typing import TYPE_CHECKING
@@ -12,14 +12,17 @@ from landscape.lazy import lazily
 if TYPE_CHECKING:
     from figures.comparison import Comparison, compare
     from figures.images import contact_sheet
+    from figures.runs import OpenedRun, open_run
 else:
     __getattr__, __dir__ = lazily(
         __name__,
         {
             "Comparison": "figures.comparison",
+            "OpenedRun": "figures.runs",
             "compare": "figures.comparison",
             "contact_sheet": "figures.images",
+            "open_run": "figures.runs",
         },
     )
 
-__all__ = ["Comparison", "compare", "contact_sheet"]
+__all__ = ["Comparison", "OpenedRun", "compare", "contact_sheet", "open_run"]

@@ -18,6 +18,7 @@ from landscape import Checkpoint, FedscapeError
 from landscape.checkpoints.checkpoint import run_files
 from landscape.checkpoints.foreign import open_checkpoint
 from landscape.checkpoints.names import distinct_labels
+from landscape.display import Shown, escaped
 from landscape.storage.files import make_directory
 from landscape.storage.outputs import Output, pictures
 from landscape.storage.pictures import draw_picture, save_figures
@@ -29,12 +30,29 @@ from trainers.runs.protocol import differences, protocol
 _MOST = len(COLOURS)
 
 
-@dataclass(frozen=True)
-class Comparison:
+@dataclass(frozen=True, repr=False)
+class Comparison(Shown):
     """Checkpoints side by side."""
 
     subjects: list[Subject]
     files: list[Path] = field(default_factory=list)
+
+    def _facts(self) -> dict[str, str]:
+        return {s.label: ", ".join(f"{name} {value}" for name, value in s._facts().items()) for s in self.subjects}
+
+    def _picture(self) -> Figure:
+        return self.plot()
+
+    def _table(self) -> str:
+        return "\n".join([self.table().html(), *(f"<p>{escaped(note)}</p>" for note in self.notes())])
+
+    def plot(self, path: str | Path | None = None, style: PictureStyle | StyleName = "screen") -> Figure:
+        """The sheet, for the screen or a paper; written to ``path`` where one is given.
+
+        Raises:
+            FedscapeError: the file cannot be written or has a format that Matplotlib does not write.
+        """
+        return draw_picture(self.sheet, path, style, dpi=120)
 
     def table(self) -> Table:
         """Accuracy, loss and flatness, one row for each checkpoint; :meth:`notes` has what their runs differ in."""
@@ -114,15 +132,50 @@ def compare(
         FedscapeError: fewer than two checkpoints or more than seven, checkpoints of different data, one that cannot be
             loaded, a folder that cannot be written.
     """
-    if not 2 <= len(checkpoints) <= _MOST:
-        raise FedscapeError(f"{len(checkpoints)} checkpoints are given: compare 2 to {_MOST}")
+    _require_number(len(checkpoints))
     source = source or Source()
     loaded = [open_checkpoint(path, **source.naming) for path in checkpoints]
-    data = sorted({str(checkpoint.data.get("name")) for checkpoint in loaded})
-    if len(data) > 1:
-        raise FedscapeError(f"the checkpoints are of different data ({', '.join(data)}): compare those of one data set")
+    _require_one_data_set(loaded)
     folder = make_directory(out)
     measure = Measurements(Store(folder / "cache"), source, seed, progress)
+    comparison = compare_measured(
+        [(path, checkpoint, measure) for path, checkpoint in zip(checkpoints, loaded, strict=True)],
+        top=top,
+        points=points,
+        span=span,
+        trace_tolerance=trace_tolerance,
+        trace_probes=trace_probes,
+        probes=probes,
+        steps=steps,
+    )
+    stem, chosen = folder / "compare", PictureStyle.of(style)
+    drawn = save_figures(draw_picture(comparison.sheet, style=chosen), stem, ("png", "pdf", "svg"), chosen, dpi=120)
+    return Comparison(comparison.subjects, [*drawn, *comparison.table().save(stem)])
+
+
+def compare_measured(
+    models: Sequence[tuple[str | Path, Checkpoint, Measurements]],
+    *,
+    top: int = 10,
+    points: int = 21,
+    span: float = 1.0,
+    trace_tolerance: float = 0.02,
+    trace_probes: int = 100,
+    probes: int = 8,
+    steps: int = 40,
+) -> Comparison:
+    """:func:`compare` of checkpoints that have been opened, each measured in a store of its own; nothing is drawn.
+
+    Args:
+        models: of each its file, what is in it, and how it is measured.
+        top, points, span, trace_tolerance, trace_probes, probes, steps: as in :func:`compare`.
+
+    Raises:
+        FedscapeError: fewer than two checkpoints or more than seven, or checkpoints of different data.
+    """
+    loaded = [checkpoint for _, checkpoint, _ in models]
+    _require_number(len(models))
+    _require_one_data_set(loaded)
     spectrum = {
         "top": top,
         "trace_tolerance": trace_tolerance,
@@ -131,21 +184,19 @@ def compare(
         "density_probes": probes,
         "density_steps": steps,
     }
-    subjects = [
-        Subject(
-            label,
-            checkpoint,
-            _metrics(checkpoint),
-            measure.test(file, checkpoint),
-            measure.hessian(file, checkpoint, **spectrum),
-            measure.surface(file, checkpoint, points, span),
-        )
-        for label, file, checkpoint in zip(distinct_labels(loaded), checkpoints, loaded, strict=True)
-    ]
-    comparison = Comparison(subjects)
-    stem, chosen = folder / "compare", PictureStyle.of(style)
-    drawn = save_figures(draw_picture(comparison.sheet, style=chosen), stem, ("png", "pdf", "svg"), chosen, dpi=120)
-    return Comparison(subjects, [*drawn, *comparison.table().save(stem)])
+    return Comparison(
+        [
+            Subject(
+                label,
+                checkpoint,
+                _metrics(checkpoint),
+                measure.test(file, checkpoint),
+                measure.hessian(file, checkpoint, **spectrum),
+                measure.surface(file, checkpoint, points=points, span=span, exact=True),
+            )
+            for label, (file, checkpoint, measure) in zip(distinct_labels(loaded), models, strict=True)
+        ]
+    )
 
 
 def _share(value: float | None) -> Share | None:
@@ -158,6 +209,17 @@ def written(option: str, out: Path, *, paper: bool = False) -> list[Output]:
     files = [Output(option, out / "compare.txt", "text", table), Output(option, out / "compare.csv", "csv", table)]
     drawn = [Output(option, out / f"compare.{kind}", "picture") for kind in ("pdf", "svg")]
     return [*pictures(option, out / "compare.png", paper=paper), *drawn, *files]
+
+
+def _require_number(count: int) -> None:
+    if not 2 <= count <= _MOST:
+        raise FedscapeError(f"{count} checkpoints are given: compare 2 to {_MOST}")
+
+
+def _require_one_data_set(loaded: Sequence[Checkpoint]) -> None:
+    data = sorted({str(checkpoint.data.get("name")) for checkpoint in loaded})
+    if len(data) > 1:
+        raise FedscapeError(f"the checkpoints are of different data ({', '.join(data)}): compare those of one data set")
 
 
 def _metrics(checkpoint: Checkpoint) -> list[dict[str, Any]]:

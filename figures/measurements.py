@@ -33,10 +33,9 @@ class Measurements:
         report: HessianReport = self._made("hessian", file, checkpoint, {**recipe, "seed": self.seed})
         return report
 
-    def surface(self, file: str | Path, checkpoint: Checkpoint, points: int, span: float) -> Surface:
-        """The loss surface around a checkpoint in a random, filter-normalised plane."""
-        recipe = {"points": points, "span": span, "seed": self.seed, "exact": True}
-        surface: Surface = self._made("surface", file, checkpoint, recipe)
+    def surface(self, file: str | Path, checkpoint: Checkpoint, **recipe: Any) -> Surface:
+        """The loss surface around a checkpoint; ``recipe`` is :func:`analysis.measure_surface`'s arguments."""
+        surface: Surface = self._made("surface", file, checkpoint, {**recipe, "seed": self.seed})
         return surface
 
     def test(self, file: str | Path, checkpoint: Checkpoint) -> Evaluation:

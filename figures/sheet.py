@@ -20,6 +20,7 @@ from analysis.surface.plots.captions import label_of, values_of, wrapped
 from analysis.surface.plots.panels import COLOUR_MAPS, Quantity, draw_colour_bar, draw_panel, signs, smoothed
 from analysis.surface.plots.scales import Scale
 from landscape import Checkpoint, Evaluation
+from landscape.display import Shown
 from landscape.storage.canvas import across, elided, new_figure, pt, stroke
 from landscape.storage.style import current_style
 
@@ -32,8 +33,8 @@ _LETTERS, _SHORT = 22, 16
 _OF_WHAT = " of the Hessian"
 
 
-@dataclass(frozen=True)
-class Subject:
+@dataclass(frozen=True, repr=False)
+class Subject(Shown):
     """One checkpoint and its measurements.
 
     ``metrics`` are the records of its run up to its round; empty where the checkpoint lies in no run directory.
@@ -45,6 +46,13 @@ class Subject:
     test: Evaluation
     report: HessianReport
     surface: Surface
+
+    def _heading(self) -> str:
+        return self.label
+
+    def _facts(self) -> dict[str, str]:
+        accuracy = {} if self.test.accuracy is None else {"test accuracy": f"{self.test.accuracy:.2%}"}
+        return {**accuracy, "λ1": f"{self.report.eigen.values[0]:.4g} ± {self.report.eigen.bounds[0]:.1g}"}
 
 
 class _Group(NamedTuple):

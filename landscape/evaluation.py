@@ -22,6 +22,7 @@ from landscape.data.anything import logits
 from landscape.data.batches import Batches
 from landscape.data.micro_batches import MicroBatches
 from landscape.data.samples import Samples
+from landscape.display import Shown
 from landscape.errors import FedscapeError
 from landscape.tasks import Loss, Task, confusion, mean_iou, pixel_accuracy
 
@@ -46,7 +47,7 @@ def check_bf16(precision: str) -> None:
 
 
 @dataclass(frozen=True)
-class Evaluation:
+class Evaluation(Shown):
     """Mean loss and fraction of correct predictions over a data set (``None`` if the targets are not classes).
 
     For segmentation, ``accuracy`` is the fraction of correct labelled pixels, and ``mean_iou`` the mean intersection

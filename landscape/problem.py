@@ -18,6 +18,7 @@ from landscape.data.anything import as_data
 from landscape.data.batches import Batches, objective_value
 from landscape.data.micro_batches import MicroBatches
 from landscape.data.samples import Samples
+from landscape.display import Shown
 from landscape.errors import FedscapeError
 from landscape.placement import Placement, check_batch_size
 from landscape.sample_losses import is_known
@@ -26,7 +27,7 @@ from landscape.storage.digests import tensor_digest
 from landscape.tasks import Loss, Task, loss_of
 
 
-class Problem:
+class Problem(Shown):
     """A private copy of a model, its data in micro-batches, and a loss; the arguments are those of ``Landscape``.
 
     This class describes what is computed and where; :class:`landscape.Landscape` computes it.
@@ -69,6 +70,14 @@ class Problem:
     def __repr__(self) -> str:
         name = type(self).__name__
         return f"{name}({self.dimension:,} parameters, {self.samples:,} samples, {self.device}, {self.precision})"
+
+    def _heading(self) -> str:
+        return self._title or ""
+
+    def _facts(self) -> dict[str, str]:
+        facts = {"parameters": f"{self.dimension:,}", "samples": f"{self.samples:,}", "task": self.task}
+        facts |= {"penalty": str(self.penalty)} if self.penalty else {}
+        return {**facts, "device": str(self.device), "arithmetic": self.precision}
 
     @property
     def title(self) -> str:

@@ -25,7 +25,7 @@ from landscape.terminal.program import COMMANDS
 from tests.conftest import REPOSITORY
 from tests.trainers.algorithms import naive, test_contract
 from tests.trainers.federations import SETTINGS, SIZES, federation
-from trainers import FedASAM, Settings, train
+from trainers import FedASAM, FedAvg, Settings, train
 from trainers.__main__ import main, read
 
 
@@ -35,14 +35,21 @@ def blocks(file, language):
 
 def test_python_of_the_readme_runs(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    train(FedASAM(), Settings(rounds=1, clients=5, per_round=2), out="runs/fedasam")
-    (code,) = blocks("README.md", "python")
-    code = code.replace("top=10, density=True", "top=2, density=True, samples=40").replace(
-        "points=25", "points=3, samples=40"
-    )
+    for algorithm in (FedAvg(), FedASAM()):
+        train(algorithm, Settings(rounds=1, clients=5, per_round=2), out=f"runs/{type(algorithm).__name__.lower()}")
+    code = "\n".join(blocks("README.md", "python"))
+    for whole, little in (
+        ("top=10, density=True", "top=2, density=True, samples=40"),
+        ("points=25", "points=3, samples=40"),
+        ("spectrum()", "spectrum(top=2, samples=40)"),
+        ('compare("runs/fedavg")', 'compare("runs/fedavg", top=2, points=3, samples=40)'),
+    ):
+        assert whole in code
+        code = code.replace(whole, little)
     names = {}
     exec(compile(code, "README.md", "exec"), names)
     assert len(names["along"]) == 3
+    assert names["fedasam"].folder == Path("runs/fedasam/measurements")
 
 
 def test_combination_of_the_readme_runs(tmp_path, monkeypatch):
@@ -146,13 +153,6 @@ def test_the_worked_figure_and_table_are_made_from_shared_runs(ours, tmp_path):
     caption = (tmp_path / "made" / "smoke" / "ours" / "F1.caption.txt").read_text(encoding="utf-8")
     assert "In the paper: the axis is labelled in percent and shows shares." in caption
     assert (tmp_path / "made" / "smoke" / "ours" / "F1.pdf").read_bytes().startswith(b"%PDF")
-
-
-def test_notebook_script_runs(tmp_path, monkeypatch):
-    monkeypatch.setattr("tempfile.mkdtemp", lambda: str(tmp_path))
-    names = {"__name__": "explore"}
-    exec(compile((REPOSITORY / "docs" / "explore.py").read_text(encoding="utf-8"), "explore.py", "exec"), names)
-    assert names["report"].density is not None
 
 
 @pytest.fixture

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from landscape.display import Shown
 from landscape.storage.style import PictureStyle, StyleName
 from landscape.terminal.table import Share, Table
 
@@ -20,8 +21,8 @@ _KEY = (
 )
 
 
-@dataclass(frozen=True)
-class Robustness:
+@dataclass(frozen=True, repr=False)
+class Robustness(Shown):
     """k checkpoints on the test images under c corruptions at s severities; every mean has equal weights.
 
     Attributes:
@@ -51,6 +52,19 @@ class Robustness:
     seed: int
     device: str
     dtype: str
+
+    def _heading(self) -> str:
+        return self.title
+
+    def _facts(self) -> dict[str, str]:
+        numbers = zip(self.labels, self.clean_accuracy, self.accuracy.mean(axis=(1, 2)), strict=True)
+        return {label: f"{clean:.2%} clean, {corrupted:.2%} corrupted" for label, clean, corrupted in numbers}
+
+    def _picture(self) -> Figure:
+        return self.plot()
+
+    def _table(self) -> str:
+        return self.summary().html(_KEY)
 
     @property
     def errors(self) -> np.ndarray:

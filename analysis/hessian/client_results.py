@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from analysis.hessian.spectrum.refinement import doubts
+from landscape.display import Shown
 from landscape.storage.style import PictureStyle, StyleName
 from landscape.terminal.table import Share, Table
 
@@ -23,8 +24,8 @@ def on_own_data(model: str) -> str:
     return f"{model} on {whose} own training data"
 
 
-@dataclass(frozen=True)
-class ClientEigenvalues:
+@dataclass(frozen=True, repr=False)
+class ClientEigenvalues(Shown):
     """Results on each client's own data at one checkpoint; means and deviations give each client the same weight.
 
     Attributes:
@@ -62,6 +63,21 @@ class ClientEigenvalues:
     label: str = ""
     client: int | None = None
     noise: np.ndarray | None = None
+
+    def _heading(self) -> str:
+        return self.heading
+
+    def _facts(self) -> dict[str, str]:
+        return {
+            "clients": f"{len(self.clients):,}",
+            "λ_max": f"{self.largest.min():.4g} to {self.largest.max():.4g}, mean {self.mean:.4g}{self.doubtful}",
+        }
+
+    def _picture(self) -> Figure:
+        return self.plot()
+
+    def _table(self) -> str:
+        return self.summary().html()
 
     @property
     def model(self) -> str:
@@ -157,8 +173,8 @@ class ClientEigenvalues:
         return draw_picture(lambda: plot_clients([self]), path, style)
 
 
-@dataclass(frozen=True)
-class ClientCurves:
+@dataclass(frozen=True, repr=False)
+class ClientCurves(Shown):
     """The clients' λ_max over the rounds (Caldarola et al., ECCV 2022, fig. 4).
 
     Attributes:
@@ -174,6 +190,25 @@ class ClientCurves:
     name: str = ""
     together: Mapping[int, tuple[float, float]] = field(default_factory=dict)
     samples: int = 0
+
+    def _heading(self) -> str:
+        return (
+            f"{self.name}: {on_own_data(self.measured[0].model)}" if self.name else on_own_data(self.measured[0].model)
+        )
+
+    def _facts(self) -> dict[str, str]:
+        first, last = self.measured[0], self.measured[-1]
+        return {
+            "rounds": f"{len(self.measured)}, {first.round} to {last.round}",
+            "clients": f"{len(self.clients):,}",
+            "mean λ_max": f"{first.mean:.4g} in the first, {last.mean:.4g} in the last",
+        }
+
+    def _picture(self) -> Figure:
+        return self.plot()
+
+    def _table(self) -> str:
+        return self.summary().html(self.left_out_line())
 
     @property
     def rounds(self) -> np.ndarray:

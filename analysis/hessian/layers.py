@@ -15,10 +15,11 @@ from analysis.hessian.spectrum.operators import Hessian
 from analysis.hessian.spectrum.refinement import refined, spent
 from landscape import FedscapeError, Landscape
 from landscape.activations import Recorder, mean_square, weight_layers, weight_matrices
+from landscape.display import Shown
 
 
-@dataclass(frozen=True)
-class Activations:
+@dataclass(frozen=True, repr=False)
+class Activations(Shown):
     """Second moments of the layers' inputs and outputs, means over all samples, in the order of execution.
 
     A layer is a module that owns a weight matrix or filters; normalisation layers do not count.
@@ -34,6 +35,9 @@ class Activations:
     outputs: dict[str, float]
     inputs: dict[str, float]
 
+    def _facts(self) -> dict[str, str]:
+        return {"sum of mean a²": f"{self.total:.4g}", **{name: f"{value:.4g}" for name, value in self.outputs.items()}}
+
     @property
     def total(self) -> float:
         """L^act = Σ_l E‖a_l‖², MAN's eq. 16."""
@@ -44,8 +48,8 @@ class Activations:
         return {"outputs": dict(self.outputs), "inputs": dict(self.inputs), "total": self.total}
 
 
-@dataclass(frozen=True)
-class LayerEigenvalues:
+@dataclass(frozen=True, repr=False)
+class LayerEigenvalues(Shown):
     """The largest eigenvalues of each layer's block of the Hessian.
 
     Attributes:
@@ -67,6 +71,16 @@ class LayerEigenvalues:
     hvps: int
     noise: np.ndarray | None = None
 
+    def _heading(self) -> str:
+        return f"λ_max of the blocks of {len(self.layers)} layers, ± error bound"
+
+    def _facts(self) -> dict[str, str]:
+        numbers = zip(self.layers, self.values[:, 0], self.bounds[:, 0], self.converged[:, 0], strict=True)
+        return {
+            name or "model": f"{value:.4g} ± {bound:.1g}{'' if converged else ' NOT CONVERGED'}"
+            for name, value, bound, converged in numbers
+        }
+
     def to_dict(self) -> dict[str, Any]:
         """Lists and numbers by name."""
         return {k: v.tolist() if isinstance(v, np.ndarray) else v for k, v in vars(self).items()} | {
@@ -74,8 +88,8 @@ class LayerEigenvalues:
         }
 
 
-@dataclass(frozen=True)
-class NormProduct:
+@dataclass(frozen=True, repr=False)
+class NormProduct(Shown):
     """FedSAM's complexity Q(F(w)) and the norms it is made of.
 
     Attributes:
@@ -91,6 +105,11 @@ class NormProduct:
     layers: tuple[str, ...]
     spectral: np.ndarray
     frobenius: np.ndarray
+
+    def _facts(self) -> dict[str, str]:
+        norms = zip(self.layers, self.spectral, self.frobenius, strict=True)
+        each = {f"‖{name or 'model'}‖": f"{spectral:.4g}, Frobenius {whole:.4g}" for name, spectral, whole in norms}
+        return {"Q": f"{self.value:.4g}", "ln Q": f"{self.log:.4g}", **each}
 
     def to_dict(self) -> dict[str, Any]:
         """Lists and numbers by name."""
@@ -119,8 +138,9 @@ def activation_norms(landscape: Landscape, w: Tensor | None = None) -> Activatio
         >>> with torch.no_grad():
         ...     _ = net[0].weight.copy_(torch.eye(2)), net[0].bias.zero_()
         >>> there = Landscape(net, (torch.tensor([[1.0, -1.0]]), torch.tensor([0])), device="cpu")
-        >>> activation_norms(there)
-        Activations(outputs={'0': 0.5}, inputs={'0': 2.0, '2': 1.0})
+        >>> found = activation_norms(there)
+        >>> found.outputs, found.inputs
+        ({'0': 0.5}, {'0': 2.0, '2': 1.0})
     """
     outputs: dict[str, float] = {}
     inputs: dict[str, float] = {}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -23,8 +22,10 @@ from analysis.hessian.spectrum.symmetry import complaint
 from analysis.hessian.spectrum.trace import Trace
 from analysis.hessian.spectrum.wanted import check_ratios, read_ratio
 from landscape.compute.devices import TF32, TF32_EPSILON
+from landscape.display import Shown
 from landscape.storage.schema import printable
 from landscape.storage.style import PictureStyle, StyleName
+from landscape.terminal.table import Table
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -67,8 +68,8 @@ def _arrays(density: dict[str, Any]) -> dict[str, Any]:
     return {name: np.array(value, dtype=float) if isinstance(value, list) else value for name, value in given.items()}
 
 
-@dataclass(frozen=True)
-class HessianReport:
+@dataclass(frozen=True, repr=False)
+class HessianReport(Shown):
     """The spectrum of ∇²L at one point.
 
     Attributes:
@@ -352,11 +353,27 @@ class HessianReport:
         lines = [f"{a:<{name}}  {b:>{value}}  {c}".rstrip() for a, b, c in rows]
         return "\n".join([self.title, *lines, self.cost])
 
-    def _repr_html_(self) -> str:
-        cells = "".join(
-            "<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in row) + "</tr>" for row in self.rows()
-        )
-        return f"<table><caption>{html.escape(self.title)}</caption>{cells}</table><p>{html.escape(self.cost)}</p>"
+    def _heading(self) -> str:
+        return self.title
+
+    def _facts(self) -> dict[str, str]:
+        values, bounds = self.eigen.values, self.eigen.bounds
+        facts = {f"{self.labels()[0]}": f"{values[0]:.4g} ± {bounds[0]:.1g}{self.doubts(0)}"} if len(values) else {}
+        if (ratio := self.ratio_1_5) is not None:
+            facts["λ1/λ5"] = f"{ratio:.4g}"
+        if self.trace is not None:
+            short = " NOT CONVERGED" if self.trace.shortfall else ""
+            facts["trace"] = f"{self.trace.value:.4g} ± {self.trace.stderr:.2g}{short}"
+        facts["loss"] = f"{self.loss:.4g}"
+        facts |= {} if self.accuracy is None else {"accuracy": f"{self.accuracy:.2%}"}
+        return {**facts, "over": self.data}
+
+    def _picture(self) -> Figure:
+        return self.plot()
+
+    def _table(self) -> str:
+        every = Table(("quantity", "value", "error, and of what"), tuple(self.rows())).html(self.cost)
+        return f"{super()._table()}\n<details><summary>all numbers</summary>\n{every}</details>"
 
     def plot(
         self,

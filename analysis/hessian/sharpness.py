@@ -12,6 +12,7 @@ from torch import Tensor
 from landscape import FedscapeError, Landscape
 from landscape.compute.randomness import torch_generator
 from landscape.data.batches import Batches
+from landscape.display import Shown
 
 Kind = Literal["sam", "adaptive", "m", "average"]
 
@@ -21,8 +22,8 @@ _FLAT = 1e-3
 """A gradient is not followed where its rise over the radius is less than this share of the rise found there."""
 
 
-@dataclass(frozen=True)
-class Sharpness:
+@dataclass(frozen=True, repr=False)
+class Sharpness(Shown):
     """A rise of the loss around a point.
 
     Attributes:
@@ -56,8 +57,8 @@ class Sharpness:
         return asdict(self)
 
 
-@dataclass(frozen=True)
-class GradientNoise:
+@dataclass(frozen=True, repr=False)
+class GradientNoise(Shown):
     """The norm of the gradient, and the variance of a mini-batch's gradient.
 
     Attributes:

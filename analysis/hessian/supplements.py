@@ -18,6 +18,7 @@ from analysis.source import Source
 from landscape import FedscapeError, Landscape
 from landscape.activations import MAN
 from landscape.checkpoints.foreign import open_checkpoint
+from landscape.display import Shown
 from landscape.terminal.progress import Progress
 from landscape.terminal.table import Table
 
@@ -25,8 +26,8 @@ _M = 128
 """Samples per batch of the m-sharpness and of the gradient noise."""
 
 
-@dataclass(frozen=True)
-class Supplement:
+@dataclass(frozen=True, repr=False)
+class Supplement(Shown):
     """One table.
 
     Attributes:
@@ -42,6 +43,12 @@ class Supplement:
     table: Table
     numbers: dict[str, Any]
     result: Any
+
+    def _heading(self) -> str:
+        return self.title
+
+    def _table(self) -> str:
+        return self.table.html()
 
 
 def measure_supplements(

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import html
-import io
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,6 +15,7 @@ from analysis.surface.marked_points import Mark
 from analysis.surface.points import LAMBDA_TOLERANCE
 from analysis.surface.provenance import Provenance
 from analysis.surface.store import SurfaceStore
+from landscape.display import Shown, facts_table, short_line, told
 from landscape.storage.schema import printable
 from landscape.storage.style import PictureStyle, StyleName
 
@@ -37,8 +35,8 @@ _RECIPES = {
 """What the values of ``Provenance.normalisation`` mean."""
 
 
-@dataclass(frozen=True, eq=False)
-class Surface:
+@dataclass(frozen=True, eq=False, repr=False)
+class Surface(Shown):
     """The loss on a grid in a plane: ``loss[j, i]`` is the loss at the point (``x[i]``, ``y[j]``).
 
     Attributes:
@@ -145,10 +143,26 @@ class Surface:
             test=None if self.test is None else self.test.row(k),
         )
 
+    def _heading(self) -> str:
+        p, of = self.provenance, f"{self.provenance.algorithm}, {self.provenance.model} on {self.provenance.data}"
+        if self.is_line:
+            return f"{len(self.x)} points along {'a line' if len(self.y) == 1 else f'{len(self.y)} lines'} through {of}"
+        where = f"±{p.span:g} around" if self.kind in ("random", "hessian") else f"{self.kind} plane of"
+        return f"{len(self.x)} × {len(self.y)} points {where} {of}"
+
     def __repr__(self) -> str:
-        p = self.provenance
-        where = f"±{p.span:g} around" if self.kind in ("random", "hessian", "profile") else f"{self.kind} plane of"
-        return f"Surface({len(self.x)} × {len(self.y)} points {where} {p.algorithm}, {p.model} on {p.data})"
+        return short_line(type(self).__name__, self._heading(), {})
+
+    def _facts(self) -> dict[str, str]:
+        return self.facts()
+
+    def _picture(self) -> Figure:
+        return self.plot()
+
+    def _table(self) -> str:
+        origin = {name.replace("_", " "): value for name, value in asdict(self.provenance).items()}
+        known = {name: told(value) for name, value in origin.items() if value not in (None, "")}
+        return f"{super()._table()}\n<details><summary>what was measured</summary>\n{facts_table(known)}\n</details>"
 
     @property
     def centre(self) -> tuple[int, int] | None:
@@ -314,11 +328,3 @@ class Surface:
         from landscape.storage.pictures import draw_picture
 
         return draw_picture(lambda: draw([self]), path, style)
-
-    def _repr_html_(self) -> str:
-        picture = io.BytesIO()
-        self.plot().savefig(picture, format="png", dpi=100)
-        rows = {**{name: str(value) for name, value in asdict(self.provenance).items()}, **self.facts()}
-        table = "".join(f"<tr><th>{html.escape(k)}</th><td>{html.escape(v)}</td></tr>" for k, v in rows.items())
-        image = base64.b64encode(picture.getvalue()).decode()
-        return f'<img alt="loss surface" src="data:image/png;base64,{image}"><table>{table}</table>'

@@ -18,6 +18,7 @@ from matplotlib.ticker import MaxNLocator
 from analysis.style import COLOURS, DASHES, MARKERS, log_axis, percent_axis
 from analysis.surface.plots.captions import wrapped
 from landscape import FedscapeError
+from landscape.storage.canvas import Picture
 from landscape.storage.style import current_style
 
 LegendPlace = Literal["auto", "inside", "right", "below"]
@@ -220,7 +221,7 @@ def grid(
         width = style.width(several=across > 1 or size[0] > _WIDE)
         rows, across = shape(count, max(1, min(across, int(width // _NARROWEST))))
     one = width / across if styled else size[0]
-    figure = Figure(
+    figure = Picture(
         figsize=(width, max(_NARROWEST, one * size[1] / size[0]) * rows + (0.2 if styled else 0.5)),
         layout=ConstrainedLayoutEngine(h_pad=0.1, w_pad=0.06, hspace=0.03, wspace=0.03),
     )

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from landscape.data.normalisation import as_before, as_recorded, normalised
 from landscape.datasets import Dataset, load_dataset
+from landscape.display import Shown, told
 from landscape.errors import FedscapeError
 from landscape.models import build_model
 from landscape.partitions.partition import Partition, partition_dataset
@@ -71,8 +72,8 @@ def run_files(checkpoint: Path | None, name: str) -> list[Path]:
     return [folder / name for folder in folders if (folder / name).exists()]
 
 
-@dataclass(frozen=True)
-class Checkpoint:
+@dataclass(frozen=True, repr=False)
+class Checkpoint(Shown):
     """Contents of a checkpoint (format ``fedscape/1``): primitives and tensors only.
 
     Attributes:
@@ -121,6 +122,23 @@ class Checkpoint:
     clients: dict[int, Tensor] = field(default_factory=dict)
     path: Path | None = None
     client: int | None = None
+
+    def _heading(self) -> str:
+        return self.title
+
+    def _facts(self) -> dict[str, str]:
+        facts = {"parameters": f"{sum(tensor.numel() for tensor in self.parameters.values()):,}", **self.scores()}
+        facts |= {"local models": f"{len(self.clients)}"} if self.clients else {}
+        return facts | ({"file": str(self.path)} if self.path else {})
+
+    def scores(self) -> dict[str, str]:
+        """The last measured accuracy and losses as text, by name; none of a client's local model, as they are the
+        global model's."""
+        scores = {}
+        for name in ("test_accuracy", "test_loss", "train_loss"):
+            if self.client is None and isinstance(value := self.metrics.get(name), (int, float)):
+                scores[name.replace("_", " ")] = f"{value:.2%}" if name.endswith("accuracy") else told(value)
+        return scores
 
     def save(self, path: str | Path) -> None:
         """Write the file atomically.

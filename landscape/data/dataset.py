@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from landscape.data.samples import Samples
+from landscape.display import Shown
 from landscape.errors import FedscapeError
 from landscape.registry import Registry
 from landscape.tasks import IGNORED, Task
@@ -23,8 +24,8 @@ MOST_CLASSES = 1 << 16
 """Classes that a data set may have: tables of clients by classes are as large as the largest label."""
 
 
-@dataclass(frozen=True)
-class Dataset:
+@dataclass(frozen=True, repr=False)
+class Dataset(Shown):
     """A training and a test set with the same normalisation.
 
     Attributes:
@@ -60,6 +61,16 @@ class Dataset:
         if self.class_names and len(self.class_names) != self.classes:
             raise FedscapeError(f"{self.name}: {len(self.class_names)} names for {self.classes} classes")
 
+    def _heading(self) -> str:
+        return self.name
+
+    def _facts(self) -> dict[str, str]:
+        facts = {"training samples": f"{len(self.train):,}", "test samples": f"{len(self.test):,}"}
+        facts |= {"inputs": f"{' × '.join(map(str, self.input_shape))} {_kind(self.train)}", "task": self.task}
+        named = f" ({', '.join(self.class_names[:10])}{', …' * (len(self.class_names) > 10)})" * bool(self.class_names)
+        facts["classes"] = f"{self.classes:,}{named}"
+        return facts | ({} if self.clients is None else {"natural clients": f"{len(self.clients.unique()):,}"})
+
     @property
     def input_shape(self) -> tuple[int, ...]:
         """The shape of one input, without the batch axis, e.g. ``(3, 32, 32)``."""
@@ -74,6 +85,12 @@ class Dataset:
         if name not in ("train", "test"):
             raise FedscapeError(f"unknown split '{name}': give train or test")
         return self.train if name == "train" else self.test
+
+
+def _kind(samples: Samples) -> str:
+    """The type of stored inputs, and whether they are normalised when they are taken."""
+    kind = str(samples.inputs.dtype).removeprefix("torch.")
+    return kind if samples.mean is None else f"{kind}, normalised"
 
 
 Loader = Callable[[Path | None], Dataset]

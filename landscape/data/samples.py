@@ -10,14 +10,15 @@ from torch import Tensor
 
 from landscape.compute.devices import free_memory
 from landscape.compute.randomness import torch_generator
+from landscape.display import Shown
 from landscape.errors import FedscapeError
 from landscape.storage.digests import tensor_digest
 
 Indices = slice | Tensor
 
 
-@dataclass(frozen=True)
-class Samples:
+@dataclass(frozen=True, repr=False)
+class Samples(Shown):
     """n samples: ``inputs`` [n, ...] as stored (uint8 images stay uint8) and ``targets`` [n, ...].
 
     ``mean`` and ``std`` ([C, 1, 1], in the units of the stored inputs) normalise a batch when it is taken: a batch of
@@ -55,6 +56,13 @@ class Samples:
 
     def __len__(self) -> int:
         return len(self.inputs)
+
+    def _facts(self) -> dict[str, str]:
+        facts = {"samples": f"{len(self):,}"}
+        for name, tensor in (("inputs", self.inputs), ("targets", self.targets)):
+            shape = " × ".join(map(str, tensor.shape[1:])) or "one number each"
+            facts[name] = f"{shape}, {str(tensor.dtype).removeprefix('torch.')}"
+        return facts | {"device": str(self.device)}
 
     @property
     def device(self) -> torch.device:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 
 from landscape.compute.randomness import numpy_generator
+from landscape.display import Shown
 from landscape.errors import FedscapeError
 from landscape.partitions import samplers
 from landscape.partitions.spec import Spec, read_spec
@@ -21,8 +22,8 @@ if TYPE_CHECKING:
     from landscape.datasets import Dataset
 
 
-@dataclass(frozen=True)
-class Partition:
+@dataclass(frozen=True, repr=False)
+class Partition(Shown):
     """The training samples of each client: ``clients[i]`` are client i's sample indices (int64, sorted).
 
     Example:
@@ -40,6 +41,11 @@ class Partition:
 
     def __len__(self) -> int:
         return len(self.clients)
+
+    def _facts(self) -> dict[str, str]:
+        sizes = self.sizes
+        facts = {"clients": f"{len(self):,}", "samples": f"{sizes.sum():,}"}
+        return facts | ({"of a client": f"{sizes.min():,} to {sizes.max():,}"} if len(sizes) else {})
 
     @property
     def sizes(self) -> np.ndarray:

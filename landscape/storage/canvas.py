@@ -15,6 +15,7 @@ from matplotlib.legend import Legend
 from matplotlib.text import Annotation, Text
 from matplotlib.transforms import BboxBase
 
+from landscape.display import png
 from landscape.storage.style import current_style
 
 _SCREEN_FONT, _SCREEN_LINE = 10.0, 1.5
@@ -72,6 +73,14 @@ def across(panels: int, inches: float = 1.8) -> int:
     return -(-panels // rows)
 
 
+class Picture(Figure):
+    """A figure that a notebook shows as a picture, as a cell's last expression: without pyplot, which keeps figures and
+    shows them again, and without ``%matplotlib inline``, which may be there."""
+
+    def _repr_png_(self) -> bytes:
+        return png(self)
+
+
 def new_figure(
     screen: tuple[float, float],
     rows: int = 1,
@@ -94,10 +103,10 @@ def new_figure(
     """
     style = current_style()
     if not style.paper:
-        return Figure(figsize=screen, **options)
+        return Picture(figsize=screen, **options)
     width = style.width(several=columns > 1 if wide is None else wide)
     height = panel_height if panel_height is not None else _LABELS + _ASPECT * width / columns
-    return Figure(figsize=(width, rows * height + room), **options)
+    return Picture(figsize=(width, rows * height + room), **options)
 
 
 def panel_width(columns: int) -> float:

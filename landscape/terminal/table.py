@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from landscape.display import short_line
 from landscape.errors import FedscapeError
 from landscape.storage.files import json_ready, write_text
 from landscape.storage.schema import printable
@@ -34,7 +35,7 @@ class Share(float):
     __slots__ = ()
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Table:
     """Column names and rows; numbers keep all their digits in CSV and JSON and are rounded elsewhere.
 
@@ -61,6 +62,12 @@ class Table:
             for row in cells
         ]
         return "\n".join([lines[0], "  ".join("-" * w for w in widths), *lines[1:]])
+
+    def __repr__(self) -> str:
+        return short_line("Table", f"{len(self.rows)} × {len(self.columns)}: {', '.join(self.columns)}", {})
+
+    def _repr_html_(self) -> str:
+        return self.html()
 
     def _cells(self) -> tuple[list[tuple[str, ...]], list[int]]:
         """The texts of names and rows, and how wide each column is."""

@@ -8,12 +8,18 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
+from landscape.display import Shown
 from landscape.errors import FedscapeError
 from landscape.storage.reading import read_json
+from landscape.storage.style import PictureStyle, StyleName
 from trainers.runs.protocol import protocol
+from trainers.runs.showing import facts_of, plot_training
 from trainers.runs.stored import RESULT, read_config, read_metrics, without_repeats
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 Record = dict[str, Any]
 Status = Literal["finished", "diverged", "unfinished"]
@@ -33,8 +39,8 @@ SAME_RESULT = (
 _LAST_SHARE = 0.1
 
 
-@dataclass(frozen=True)
-class RecordedRun:
+@dataclass(frozen=True, repr=False)
+class RecordedRun(Shown):
     """A run as recorded in its directory.
 
     Attributes:
@@ -93,6 +99,32 @@ class RecordedRun:
         if self.status == "unfinished":
             return "unfinished" if self.planned is None else f"unfinished, {self.rounds} of {self.planned}"
         return self.status
+
+    def _heading(self) -> str:
+        return f"{self.algorithm}, {self.status_text}"
+
+    def _facts(self) -> dict[str, str]:
+        settings = self.config["settings"]
+        facts = {name: str(settings[name]) for name in ("model", "data", "partition", "clients") if name in settings}
+        return {**facts, **facts_of(self.metrics), "in": str(self.path)}
+
+    def _picture(self) -> Figure | None:
+        return self.plot() if self.metrics else None
+
+    def plot(self, path: str | Path | None = None, style: PictureStyle | StyleName = "screen") -> Figure:
+        """Loss and accuracy over the rounds, for the screen or a paper; written to ``path`` where one is given.
+
+        Raises:
+            FedscapeError: no round was recorded; the file cannot be written or has a format that Matplotlib does not
+                write.
+        """
+        return plot_training(self.metrics, self.title, path, style)
+
+    @property
+    def title(self) -> str:
+        """The algorithm, and the run's folder where that has another name."""
+        name = self.path.resolve().name
+        return self.algorithm if name == self.algorithm else f"{self.algorithm} ({name})"
 
     def values(self, name: str) -> list[float]:
         """The values of a metric, of all rounds that have it."""

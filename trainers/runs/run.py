@@ -7,7 +7,7 @@ import sys
 import time
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 from torch import Tensor
@@ -20,10 +20,12 @@ from landscape.compute.memory import keep_freed_memory
 from landscape.compute.precision import Precision
 from landscape.data.normalisation import Normalisation, normalised, recorded
 from landscape.datasets import Dataset, load_dataset, recorded_name
+from landscape.display import Shown
 from landscape.models import build_model
 from landscape.models.outputs import require_outputs
 from landscape.partitions.label_matching import matching_partition
 from landscape.partitions.partition import Partition, partition_dataset
+from landscape.storage.style import PictureStyle, StyleName
 from landscape.terminal.progress import Progress
 from landscape.terminal.stopping import deferring
 from trainers.algorithm import Algorithm
@@ -34,15 +36,19 @@ from trainers.federation.local import LocalWork
 from trainers.parts.parts import Parts
 from trainers.runs.directory import RunDirectory
 from trainers.runs.evaluation import Evaluator
+from trainers.runs.showing import facts_of, plot_training
 from trainers.settings import Settings
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 Status = Literal["finished", "diverged"]
 
 _SAVING_SHARE = 0.05
 
 
-@dataclass(frozen=True)
-class Run:
+@dataclass(frozen=True, repr=False)
+class Run(Shown):
     """Result of a run.
 
     Attributes:
@@ -61,6 +67,24 @@ class Run:
     def checkpoint(self) -> Path:
         """The latest checkpoint."""
         return self.path / "ckpt.pt"
+
+    def _heading(self) -> str:
+        return f"{self.status}: {self.reason}" if self.reason else self.status
+
+    def _facts(self) -> dict[str, str]:
+        return {**facts_of(self.metrics), "in": str(self.path)}
+
+    def _picture(self) -> Figure | None:
+        return self.plot() if self.metrics else None
+
+    def plot(self, path: str | Path | None = None, style: PictureStyle | StyleName = "screen") -> Figure:
+        """Loss and accuracy over the rounds, for the screen or a paper; written to ``path`` where one is given.
+
+        Raises:
+            FedscapeError: no round was recorded; the file cannot be written or has a format that Matplotlib does not
+                write.
+        """
+        return plot_training(self.metrics, self.path.resolve().name, path, style)
 
 
 def train(

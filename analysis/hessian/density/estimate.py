@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -16,6 +18,11 @@ from analysis.hessian.spectrum.moments import Estimate
 from analysis.hessian.spectrum.operators import Operator, Report
 from landscape import FedscapeError
 from landscape.compute.devices import one_blas_thread
+from landscape.display import Shown
+from landscape.storage.style import PictureStyle, StyleName
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 _BASIS_BYTES = 2_000_000_000
 _FIRST = 4
@@ -49,8 +56,8 @@ class Curve:
     width: float
 
 
-@dataclass(frozen=True)
-class Density:
+@dataclass(frozen=True, repr=False)
+class Density(Shown):
     """φ(t) = (1/d) Σ_i δ(t − λ_i), smoothed by a Gaussian kernel; it integrates to 1.
 
     Attributes:
@@ -104,6 +111,32 @@ class Density:
             grid, curve.values, curve.stderr, width, nodes, weights, products, known, dimension,
             curve.quadrature, tolerance, met,
         )  # fmt: skip
+
+    def _facts(self) -> dict[str, str]:
+        probes, steps = self.nodes.shape
+        places = self.rule.places
+        facts = {"eigenvalues from": f"{places.min():.4g} to {places.max():.4g}", "mean": f"{self.moment(1):.4g}"}
+        short = ", NOT CONVERGED" if self.shortfall else ""
+        facts["95 % band"] = f"± {self.area:.2g} of the curve's area{short}"
+        return {**facts, "random probes": f"{probes} of {steps} steps"}
+
+    def _picture(self) -> Figure:
+        return self.plot()
+
+    def plot(self, path: str | Path | None = None, style: PictureStyle | StyleName = "screen") -> Figure:
+        """The density with its 95 % band, on a logarithmic axis of density; written to ``path`` where one is given.
+
+        Args:
+            path: the picture's file.
+            style: ``paper`` for a paper (:class:`landscape.storage.style.PictureStyle`).
+
+        Raises:
+            FedscapeError: the file cannot be written or has a format that Matplotlib does not write.
+        """
+        from analysis.hessian.density.plots import plot_density
+        from landscape.storage.pictures import draw_picture
+
+        return draw_picture(lambda: plot_density(self), path, style)
 
     @property
     def rule(self) -> Quadrature:

@@ -12,6 +12,10 @@ from analysis.hessian.pyhessian.backend import pyhessian_report
 from analysis.hessian.pyhessian.report import PyHessianReport
 from analysis.hessian.report import HessianReport
 from landscape import FedscapeError, Landscape
+from landscape.display import Shown, escaped
+from landscape.terminal.table import Table
+
+_HEAD = ("", "ours", "error", "PyHessian", "error", "difference")
 
 
 @dataclass(frozen=True)
@@ -38,8 +42,8 @@ class Difference:
         return (self.theirs - self.ours) / abs(self.ours)
 
 
-@dataclass(frozen=True)
-class PyHessianComparison:
+@dataclass(frozen=True, repr=False)
+class PyHessianComparison(Shown):
     """Our spectrum and PyHessian's of the same Hessian, side by side."""
 
     ours: HessianReport
@@ -103,10 +107,18 @@ class PyHessianComparison:
             "explanation": self.explain(),
         }
 
+    def _heading(self) -> str:
+        return self.ours.title
+
+    def _facts(self) -> dict[str, str]:
+        return {row.quantity: f"{_text(row.relative, '+.2%') or '?'}" for row in self.differences()}
+
+    def _table(self) -> str:
+        return f"{Table(_HEAD, tuple(self.rows())).html()}<p>{escaped(self.explain())}</p>"
+
     def __str__(self) -> str:
-        head = ("", "ours", "error", "PyHessian", "error", "difference")
-        rows = [head, *self.rows()]
-        width, *others = (max(len(row[i]) for row in rows) for i in range(len(head)))
+        rows = [_HEAD, *self.rows()]
+        width, *others = (max(len(row[i]) for row in rows) for i in range(len(_HEAD)))
         lines = [
             "  ".join([name.ljust(width), *(cell.rjust(w) for cell, w in zip(cells, others, strict=True))])
             for name, *cells in rows

@@ -8,7 +8,7 @@ from typing import Any
 from analysis.hessian.report import HessianReport
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class PyHessianReport(HessianReport):
     """PyHessian's results, as a report like ours.
 

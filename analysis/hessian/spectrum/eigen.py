@@ -20,6 +20,7 @@ from analysis.hessian.spectrum.symmetry import confirmed, warn_if_asymmetric
 from analysis.hessian.spectrum.unfinished import Unfinished
 from analysis.hessian.spectrum.wanted import Wanted, Which
 from landscape.compute.devices import one_blas_thread
+from landscape.display import Shown
 
 _PARTS = ("process", "restarts", "history", "search")
 """What a file of unfinished eigenvalues holds: the states of the iteration, the stopping rule and the search."""
@@ -52,8 +53,8 @@ class StepComparison:
     difference: float
 
 
-@dataclass(frozen=True)
-class Eigenpairs:
+@dataclass(frozen=True, repr=False)
+class Eigenpairs(Shown):
     """Extreme eigenvalues, in the order asked for (the largest: descending).
 
     Attributes:
@@ -95,6 +96,14 @@ class Eigenpairs:
     missed: float | None = None
     asymmetry: float | None = None
     steps: StepComparison | None = None
+
+    def _facts(self) -> dict[str, str]:
+        numbers = zip(self.values, self.bounds, self.converged, strict=True)
+        each = {
+            f"{place}.": f"{value:.4g} ± {bound:.1g}{'' if converged else ' NOT CONVERGED'}"
+            for place, (value, bound, converged) in enumerate(numbers, 1)
+        }
+        return {"products": f"{self.products:,}", **each}
 
     def ratio(self, i: int, j: int) -> float | None:
         """λ_i/λ_j, counted from 1; ``None`` where fewer eigenvalues were asked for."""

@@ -16,6 +16,7 @@ from analysis.hessian.spectrum.operators import Operator, Report
 from landscape import FedscapeError
 from landscape.compute.devices import one_blas_thread
 from landscape.compute.randomness import torch_generator
+from landscape.display import Shown
 
 _BLOCK = 5
 """Probes multiplied at a time: the number of pilot probes, and the smallest number in the estimate."""
@@ -29,8 +30,8 @@ _FEWEST_STEPS = 6
 """A basis may always grow to this many vectors and the 24 that default_basis adds."""
 
 
-@dataclass(frozen=True)
-class Trace:
+@dataclass(frozen=True, repr=False)
+class Trace(Shown):
     """An estimate of tr A.
 
     Attributes:

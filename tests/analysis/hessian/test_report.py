@@ -127,7 +127,7 @@ def test_files_of_earlier_versions_are_read(report):
 
 def test_report_shows_itself_in_a_notebook():
     html = measure_hessian(small_landscape(), 2)._repr_html_()
-    assert html.startswith("<table>")
+    assert "<table>" in html
     assert "λ2" in html
 
 
