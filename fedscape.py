@@ -119,7 +119,7 @@ def main(arguments: Sequence[str]) -> int:
 def command_line(arguments: Sequence[str] | None = None) -> int:
     """The console script."""
     _ours_first()
-    from landscape.starting import quiet_start
+    from landscape.terminal.starting import quiet_start
 
     quiet_start()
     from landscape.terminal.command import run

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-import landscape.starting  # noqa: F401 - first: Ctrl-C is quiet from here on
+import landscape.terminal.starting  # noqa: F401 - first: Ctrl-C is quiet from here on
 from landscape.lazy import lazily
 
 if TYPE_CHECKING:

@@ -363,4 +363,4 @@ def test_a_folder_without_a_checkpoint_is_refused_in_a_sentence(command, tmp_pat
 def test_a_surface_never_replaces_the_run_that_it_is_of(run_directory, capsys):
     code, _, err = said(capsys, "surface", run_directory, "--out", run_directory / "ckpt.pt", "--fresh")
     assert code == 2
-    assert "must be different files" in err
+    assert "was a name forgotten? it ends in .pt" in err

@@ -58,7 +58,7 @@ def test_streamed_local_work_gives_the_same_model(tmp_path, monkeypatch):
     ("name", "spoil", "reason"),
     [
         ("cifar10", lambda f: f.write_bytes(f.read_bytes()[:-50]), "data_batch_1 is not a CIFAR batch or is damaged"),
-        ("cifar10", lambda f: f.unlink(), "cannot read"),
+        ("cifar10", lambda f: f.unlink(), "there is no file"),
         ("cifar100", lambda f: None, "python -m landscape.data fetch cifar100 --data-dir"),
     ],
 )

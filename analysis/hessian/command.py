@@ -12,7 +12,7 @@ from analysis.hessian.options import Effort, Spectrum, Supplements, Trust
 from analysis.hessian.options import Output as Written
 from analysis.source import HessianSource
 from landscape import FedscapeError
-from landscape.checkpoints.foreign import checkpoint_file, file_and_client
+from landscape.checkpoints.foreign import file_and_client
 from landscape.compute.devices import memory_size
 from landscape.storage.outputs import Output, check_outputs, pictures
 from landscape.storage.style import PictureStyle
@@ -123,7 +123,8 @@ class Command:
         Raises:
             FedscapeError: an output is an input, no regular file, not ours, or cannot be written.
         """
-        read = [checkpoint_file(path) for path in self.checkpoints]
+        named = [file_and_client(path)[0] for path in self.checkpoints]
+        read = [file / "ckpt.pt" if file.is_dir() else file for file in named]  # what is there is seen later
         check_outputs(self.outputs(), read, force=self.output.force)
 
     def _check_clients(self) -> None:

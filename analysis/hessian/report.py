@@ -63,11 +63,6 @@ def _read(kind: type[_Kind], found: dict[str, Any] | None) -> _Kind | None:
     return None if found is None else kind(**found)
 
 
-def _arrays(density: dict[str, Any]) -> dict[str, Any]:
-    given = {name: density[name] for name in Density.__dataclass_fields__ if name in density}  # earlier files lack some
-    return {name: np.array(value, dtype=float) if isinstance(value, list) else value for name, value in given.items()}
-
-
 @dataclass(frozen=True, repr=False)
 class HessianReport(Shown):
     """The spectrum of ∇²L at one point.
@@ -261,7 +256,7 @@ class HessianReport(Shown):
                 steps=_read(StepComparison, numbers.get("step_comparison")),
             ),
             trace=None if trace is None else Trace(**trace),
-            density=None if density is None else Density(**_arrays(density)),
+            density=None if density is None else Density.read(density),
             title=printable(numbers["title"]),
             sampling=Sampling.from_dict(numbers["sampling"]) if numbers.get("sampling") else None,
             block=tuple(map(printable, numbers.get("block", ()))),

@@ -83,7 +83,7 @@ NOTES = Record(
         "checks": Record({"points": Number(0, whole=True), "largest": _POINT, "within": _POINT}),
         "rounding": Record({}),
         "spread": Keyed(Text(100), Maybe(_POINT)),
-        "cosine": Maybe(Number()),
+        "cosine": Maybe(Number(finite=False)),  # of one direction there is none
         "batch_size": Plain(),
         "test samples": Number(0, whole=True),
     },

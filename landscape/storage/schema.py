@@ -93,18 +93,19 @@ def _below(place: str, name: object) -> str:
 
 @dataclass(frozen=True)
 class Number:
-    """A finite number in a range; a whole one if asked for; truth values are none."""
+    """A number in a range, finite unless said otherwise; a whole one if asked for; truth values are none."""
 
     low: float | None = None
     high: float | None = None
     whole: bool = False
+    finite: bool = True
 
     def __call__(self, value: Any, place: str) -> None:
         """Raise :class:`Wrong` unless it is one."""
         kinds = (int,) if self.whole else (int, float)
         fits = isinstance(value, kinds) and not isinstance(value, bool)
         # Comparisons alone: a whole number may be too large for a float.
-        fits = fits and not (isinstance(value, float) and not math.isfinite(value))
+        fits = fits and not (self.finite and isinstance(value, float) and not math.isfinite(value))
         fits = fits and (self.low is None or value >= self.low) and (self.high is None or value <= self.high)
         if not fits:
             raise Wrong(place, value, f"a {'whole ' * self.whole}number{self._range()}")

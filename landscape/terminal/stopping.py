@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 
-from landscape import starting
+from landscape.terminal import starting
 
 EXIT_INTERRUPTED = 130
 EXIT_STOPPED = 75

@@ -24,6 +24,7 @@ from landscape.storage.files import (
     write_text,
 )
 from landscape.storage.lock import process_runs, sole_writer
+from landscape.storage.reading import read_json
 from landscape.storage.schema import Anything, Keyed, Number, Text, require
 from landscape.terminal.notices import notice
 from landscape.version import versions
@@ -103,20 +104,24 @@ class RunDirectory:
         """Refuse a directory that holds something else than a run, or a run that is not to go on."""
         if self.path.exists() and not self.path.is_dir():
             raise FedscapeError(f"cannot create the directory {self.path}: it is a file: give another --out")
-        if (self.path / "config.json").exists():
-            config = self.config()
-            if isinstance(config, dict) and {"algorithm", "settings"} <= config.keys():
-                if not resume:
-                    raise FedscapeError(
-                        f"{self.path} already holds a run: give --resume to continue it, or another --out"
-                    )
-                return
+        if self._holds_run():
+            if not resume:
+                raise FedscapeError(f"{self.path} already holds a run: give --resume to continue it, or another --out")
+            return
         foreign = [] if force else [name for name in self._names() if not self._begun(name)]
         if foreign:
             raise FedscapeError(
                 f"{self.path} holds {foreign[0]} and no run: give an empty or new folder as --out, or --force to train "
                 "in this one"
             )
+
+    def _holds_run(self) -> bool:
+        """Whether there is a config.json, and it is a run's and not another program's."""
+        file = self.path / "config.json"
+        if not file.exists():
+            return False
+        config = read_json(file, Anything())
+        return isinstance(config, dict) and {"algorithm", "settings"} <= config.keys()
 
     def _names(self) -> list[str]:
         return sorted(os.listdir(self.path)) if self.path.exists() else []
@@ -197,7 +202,7 @@ class RunDirectory:
         Versions that had no such setting divided floating-point inputs by their own statistics, which is now ``data``.
         """
         self._before = "data" if dataset.as_given else "auto"
-        if asked != "auto" or not dataset.as_given or not (self.path / "config.json").exists():
+        if asked != "auto" or not dataset.as_given or not self._holds_run():
             return asked
         rule = self.config().get("settings", {}).get("normalise", self._before)
         return "data" if rule == "data" else asked
@@ -207,7 +212,7 @@ class RunDirectory:
 
         Versions that had no such setting trained one client after the other.
         """
-        if asked != "auto" or not (self.path / "config.json").exists():
+        if asked != "auto" or not self._holds_run():
             return asked
         recorded = self.config().get("settings", {}).get("executor", "sequential")
         return "batched" if recorded == "batched" else "sequential"

@@ -93,9 +93,11 @@ def read_metrics(folder: Path) -> list[dict[str, Any]]:
     records: list[dict[str, Any]] = read_json_lines(file, METRICS)
     if without_repeats(records)[1]:
         return records  # two processes that wrote at once leave rounds in any order
-    for earlier, later in itertools.pairwise(records):
+    for number, (earlier, later) in enumerate(itertools.pairwise(records), 2):
         if later["round"] < earlier["round"]:
-            raise FedscapeError(f"{file} is damaged: round {later['round']} comes after round {earlier['round']}")
+            raise FedscapeError(
+                f"{file} is damaged at line {number}: round {later['round']} comes after round {earlier['round']}"
+            )
     return records
 
 

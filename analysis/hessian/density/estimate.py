@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -87,6 +87,15 @@ class Density(Shown):
     quadrature: np.ndarray = field(default_factory=lambda: np.zeros(0))
     tolerance: float | None = None
     converged: bool | None = None
+
+    @classmethod
+    def read(cls, found: dict[str, Any]) -> Density:
+        """The density of a report's JSON file; earlier files lack some of its fields."""
+        given = {name: found[name] for name in cls.__dataclass_fields__ if name in found}
+        values: dict[str, Any] = {
+            name: np.array(v, dtype=float) if isinstance(v, list) else v for name, v in given.items()
+        }
+        return cls(**values)
 
     @classmethod
     def smoothed(

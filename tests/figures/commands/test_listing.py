@@ -50,7 +50,7 @@ def test_what_is_half_made_is_told_with_its_failures(tmp_path, capsys):
     (store.runs.path(first) / "config.json").write_text('{"algorithm": {"name": "a"}, "settings": {}}')
     store.runs.path(second).mkdir(parents=True)
     (store.runs.path(second) / "failure.json").write_text('{"reason": "no space left"}')
-    (store.runs.path(first) / "result.json").write_text("{}")
+    (store.runs.path(first) / "result.json").write_text('{"status": "finished"}')
     assert main(["list", "--out", str(tmp_path)]) == 0
     assert "1/10, 1 failed" in capsys.readouterr().out
     assert main(["status", "--out", str(tmp_path)]) == 0
