@@ -12,7 +12,7 @@ import torch
 
 from landscape import Checkpoint, FedscapeError, Landscape
 from landscape.checkpoints.foreign import open_checkpoint
-from landscape.display import Shown
+from landscape.storage.display import Shown
 
 
 @dataclass(frozen=True, repr=False)

@@ -17,7 +17,17 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.axis import Axis
 
-__all__ = ["COLOURS", "DASHES", "MARKERS", "cross_out", "crossed"]
+__all__ = [
+    "COLOURS",
+    "DASHES",
+    "MARKERS",
+    "cross_out",
+    "crossed",
+    "in_percent",
+    "log_axis",
+    "log_ticks",
+    "percent_axis",
+]
 
 _NICE = [1.0, 2.0, 5.0, 10.0]
 _PLAIN = (1e-3, 1e5)

@@ -18,7 +18,7 @@ from landscape import Checkpoint, FedscapeError
 from landscape.checkpoints.checkpoint import run_files
 from landscape.checkpoints.foreign import open_checkpoint
 from landscape.checkpoints.names import distinct_labels
-from landscape.display import Shown, escaped
+from landscape.storage.display import Shown, escaped
 from landscape.storage.files import make_directory
 from landscape.storage.outputs import Output, pictures
 from landscape.storage.pictures import draw_picture, save_figures

@@ -24,7 +24,7 @@ from figures.measurements import Measurements
 from landscape import Checkpoint, FedscapeError, Landscape
 from landscape.checkpoints.checkpoint import run_files
 from landscape.checkpoints.foreign import file_and_client, open_checkpoint
-from landscape.display import Shown
+from landscape.storage.display import Shown
 from landscape.storage.files import json_ready
 from landscape.storage.style import PictureStyle, StyleName
 from trainers.runs import RecordedRun, read_runs

@@ -20,8 +20,8 @@ from analysis.surface.plots.captions import label_of, values_of, wrapped
 from analysis.surface.plots.panels import COLOUR_MAPS, Quantity, draw_colour_bar, draw_panel, signs, smoothed
 from analysis.surface.plots.scales import Scale
 from landscape import Checkpoint, Evaluation
-from landscape.display import Shown
 from landscape.storage.canvas import across, elided, new_figure, pt, stroke
+from landscape.storage.display import Shown
 from landscape.storage.style import current_style
 
 _SCREEN, _MOST_ACROSS = 10.8, 4

@@ -22,8 +22,8 @@ from landscape.data.anything import logits
 from landscape.data.batches import Batches
 from landscape.data.micro_batches import MicroBatches
 from landscape.data.samples import Samples
-from landscape.display import Shown
 from landscape.errors import FedscapeError
+from landscape.storage.display import Shown
 from landscape.tasks import Loss, Task, confusion, mean_iou, pixel_accuracy
 
 _ELEMENTS = {"cpu": 256 * 3 * 32 * 32, "cuda": 1024 * 3 * 32 * 32}

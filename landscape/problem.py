@@ -18,12 +18,12 @@ from landscape.data.anything import as_data
 from landscape.data.batches import Batches, objective_value
 from landscape.data.micro_batches import MicroBatches
 from landscape.data.samples import Samples
-from landscape.display import Shown
 from landscape.errors import FedscapeError
 from landscape.placement import Placement, check_batch_size
 from landscape.sample_losses import is_known
 from landscape.space import ParameterSpace
 from landscape.storage.digests import tensor_digest
+from landscape.storage.display import Shown
 from landscape.tasks import Loss, Task, loss_of
 
 

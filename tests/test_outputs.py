@@ -233,7 +233,7 @@ ALLOWED = {
     "landscape/storage/files.py": "the layer itself",
     "landscape/storage/pictures.py": "into memory",
     "landscape/storage/hdf5.py": "into the pipe of a process",
-    "landscape/display.py": "into memory",
+    "landscape/storage/display.py": "into memory",
     "landscape/data/fetch.py": "moves what was downloaded to names that are free; arrays through atomic_write",
     "landscape/data/formats/images.py": "the memory-mapped copy of a folder of images, in a folder of its own",
     "landscape/partitions/partition.py": "arrays through atomic_write",

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from analysis.hessian.spectrum.refinement import doubts
-from landscape.display import Shown
+from landscape.storage.display import Shown
 from landscape.storage.style import PictureStyle, StyleName
 from landscape.terminal.table import Share, Table
 

@@ -15,7 +15,7 @@ from analysis.hessian.spectrum.operators import Hessian
 from analysis.hessian.spectrum.refinement import refined, spent
 from landscape import FedscapeError, Landscape
 from landscape.activations import Recorder, mean_square, weight_layers, weight_matrices
-from landscape.display import Shown
+from landscape.storage.display import Shown
 
 
 @dataclass(frozen=True, repr=False)

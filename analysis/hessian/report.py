@@ -22,7 +22,7 @@ from analysis.hessian.spectrum.symmetry import complaint
 from analysis.hessian.spectrum.trace import Trace
 from analysis.hessian.spectrum.wanted import check_ratios, read_ratio
 from landscape.compute.devices import TF32, TF32_EPSILON
-from landscape.display import Shown
+from landscape.storage.display import Shown
 from landscape.storage.schema import printable
 from landscape.storage.style import PictureStyle, StyleName
 from landscape.terminal.table import Table
@@ -354,14 +354,12 @@ class HessianReport(Shown):
     def _facts(self) -> dict[str, str]:
         values, bounds = self.eigen.values, self.eigen.bounds
         facts = {f"{self.labels()[0]}": f"{values[0]:.4g} ± {bounds[0]:.1g}{self.doubts(0)}"} if len(values) else {}
-        if (ratio := self.ratio_1_5) is not None:
-            facts["λ1/λ5"] = f"{ratio:.4g}"
+        facts |= {} if self.ratio_1_5 is None else {"λ1/λ5": f"{self.ratio_1_5:.4g}"}
         if self.trace is not None:
             short = " NOT CONVERGED" if self.trace.shortfall else ""
             facts["trace"] = f"{self.trace.value:.4g} ± {self.trace.stderr:.2g}{short}"
-        facts["loss"] = f"{self.loss:.4g}"
-        facts |= {} if self.accuracy is None else {"accuracy": f"{self.accuracy:.2%}"}
-        return {**facts, "over": self.data}
+        accuracy = {} if self.accuracy is None else {"accuracy": f"{self.accuracy:.2%}"}
+        return {**facts, "loss": f"{self.loss:.4g}", **accuracy, "over": self.data}
 
     def _picture(self) -> Figure:
         return self.plot()

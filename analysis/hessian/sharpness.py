@@ -12,7 +12,7 @@ from torch import Tensor
 from landscape import FedscapeError, Landscape
 from landscape.compute.randomness import torch_generator
 from landscape.data.batches import Batches
-from landscape.display import Shown
+from landscape.storage.display import Shown
 
 Kind = Literal["sam", "adaptive", "m", "average"]
 

@@ -18,7 +18,7 @@ from analysis.source import Source
 from landscape import FedscapeError, Landscape
 from landscape.activations import MAN
 from landscape.checkpoints.foreign import open_checkpoint
-from landscape.display import Shown
+from landscape.storage.display import Shown
 from landscape.terminal.progress import Progress
 from landscape.terminal.table import Table
 

@@ -15,7 +15,7 @@ from analysis.surface.marked_points import Mark
 from analysis.surface.points import LAMBDA_TOLERANCE
 from analysis.surface.provenance import Provenance
 from analysis.surface.store import SurfaceStore
-from landscape.display import Shown, facts_table, short_line, told
+from landscape.storage.display import Shown, facts_table, short_line, told
 from landscape.storage.schema import printable
 from landscape.storage.style import PictureStyle, StyleName
 

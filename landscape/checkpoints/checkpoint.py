@@ -15,11 +15,11 @@ from torch import Tensor, nn
 
 from landscape.data.normalisation import as_before, as_recorded, normalised
 from landscape.datasets import Dataset, load_dataset
-from landscape.display import Shown, told
 from landscape.errors import FedscapeError
 from landscape.models import build_model
 from landscape.partitions.partition import Partition, partition_dataset
 from landscape.space import ParameterSpace
+from landscape.storage.display import Shown, told
 from landscape.storage.files import load_torch, save_torch
 from landscape.storage.plain import AnyTensor, require_kind, require_plain
 from landscape.storage.schema import Items, Keyed, Maybe, Number, OneOf, Record, Text, printable, require

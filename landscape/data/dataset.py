@@ -11,9 +11,9 @@ import torch
 from torch import Tensor
 
 from landscape.data.samples import Samples
-from landscape.display import Shown
 from landscape.errors import FedscapeError
 from landscape.registry import Registry
+from landscape.storage.display import Shown
 from landscape.tasks import IGNORED, Task
 
 Arrays = tuple[np.ndarray, np.ndarray]

@@ -10,9 +10,9 @@ from torch import Tensor
 
 from landscape.compute.devices import free_memory
 from landscape.compute.randomness import torch_generator
-from landscape.display import Shown
 from landscape.errors import FedscapeError
 from landscape.storage.digests import tensor_digest
+from landscape.storage.display import Shown
 
 Indices = slice | Tensor
 

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 
 from landscape.compute.randomness import numpy_generator
-from landscape.display import Shown
 from landscape.errors import FedscapeError
 from landscape.partitions import samplers
 from landscape.partitions.spec import Spec, read_spec
+from landscape.storage.display import Shown
 from landscape.storage.files import atomic_write
 from landscape.storage.reading import open_archive
 from landscape.storage.schema import printable

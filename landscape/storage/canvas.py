@@ -15,7 +15,7 @@ from matplotlib.legend import Legend
 from matplotlib.text import Annotation, Text
 from matplotlib.transforms import BboxBase
 
-from landscape.display import png
+from landscape.storage.display import png
 from landscape.storage.style import current_style
 
 _SCREEN_FONT, _SCREEN_LINE = 10.0, 1.5

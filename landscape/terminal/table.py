@@ -10,8 +10,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from landscape.display import short_line
 from landscape.errors import FedscapeError
+from landscape.storage.display import short_line
 from landscape.storage.files import json_ready, write_text
 from landscape.storage.schema import printable
 

@@ -10,8 +10,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from landscape.display import Shown
 from landscape.errors import FedscapeError
+from landscape.storage.display import Shown
 from landscape.storage.reading import read_json
 from landscape.storage.style import PictureStyle, StyleName
 from trainers.runs.protocol import protocol

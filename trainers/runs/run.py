@@ -20,11 +20,11 @@ from landscape.compute.memory import keep_freed_memory
 from landscape.compute.precision import Precision
 from landscape.data.normalisation import Normalisation, normalised, recorded
 from landscape.datasets import Dataset, load_dataset, recorded_name
-from landscape.display import Shown
 from landscape.models import build_model
 from landscape.models.outputs import require_outputs
 from landscape.partitions.label_matching import matching_partition
 from landscape.partitions.partition import Partition, partition_dataset
+from landscape.storage.display import Shown
 from landscape.storage.style import PictureStyle, StyleName
 from landscape.terminal.progress import Progress
 from landscape.terminal.stopping import deferring

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from landscape.display import told
 from landscape.errors import FedscapeError
+from landscape.storage.display import told
 from landscape.storage.style import PictureStyle, StyleName
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from analysis.hessian.spectrum.moments import Estimate
 from analysis.hessian.spectrum.operators import Operator, Report
 from landscape import FedscapeError
 from landscape.compute.devices import one_blas_thread
-from landscape.display import Shown
+from landscape.storage.display import Shown
 from landscape.storage.style import PictureStyle, StyleName
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from analysis.hessian.pyhessian.backend import pyhessian_report
 from analysis.hessian.pyhessian.report import PyHessianReport
 from analysis.hessian.report import HessianReport
 from landscape import FedscapeError, Landscape
-from landscape.display import Shown, escaped
+from landscape.storage.display import Shown, escaped
 from landscape.terminal.table import Table
 
 _HEAD = ("", "ours", "error", "PyHessian", "error", "difference")

@@ -20,7 +20,7 @@ from analysis.hessian.spectrum.symmetry import confirmed, warn_if_asymmetric
 from analysis.hessian.spectrum.unfinished import Unfinished
 from analysis.hessian.spectrum.wanted import Wanted, Which
 from landscape.compute.devices import one_blas_thread
-from landscape.display import Shown
+from landscape.storage.display import Shown
 
 _PARTS = ("process", "restarts", "history", "search")
 """What a file of unfinished eigenvalues holds: the states of the iteration, the stopping rule and the search."""

@@ -16,7 +16,7 @@ from analysis.hessian.spectrum.operators import Operator, Report
 from landscape import FedscapeError
 from landscape.compute.devices import one_blas_thread
 from landscape.compute.randomness import torch_generator
-from landscape.display import Shown
+from landscape.storage.display import Shown
 
 _BLOCK = 5
 """Probes multiplied at a time: the number of pilot probes, and the smallest number in the estimate."""

@@ -8,8 +8,8 @@ import torch
 from matplotlib.figure import Figure
 
 from landscape import Checkpoint, Dataset, Evaluation, Landscape, Partition, Samples, load_dataset
-from landscape.display import Shown, png, short_line
 from landscape.storage.canvas import Picture, new_figure
+from landscape.storage.display import Shown, png, short_line
 from landscape.storage.style import PictureStyle
 from landscape.terminal.table import Table
 

@@ -26,7 +26,7 @@ class Shown:
     and characters that a terminal would obey are left out.
 
     Example:
-        >>> from landscape.display import Shown
+        >>> from landscape.storage.display import Shown
         >>> class Peak(Shown):
         ...     def _heading(self):
         ...         return "at <w>"
@@ -79,7 +79,7 @@ def png(figure: Figure) -> bytes:
     """A figure as a PNG for a notebook: 100 pixels an inch, and from 700 to 1600 pixels wide.
 
     Example:
-        >>> from landscape.display import png
+        >>> from landscape.storage.display import png
         >>> from landscape.storage.canvas import new_figure
         >>> image = png(new_figure((20, 1)))
         >>> image[:8], int.from_bytes(image[16:20], "big"), int.from_bytes(image[20:24], "big")
@@ -114,7 +114,7 @@ def told(value: float | str | bool) -> str:
     """A plain value as text: numbers with four digits, counts with all of theirs.
 
     Example:
-        >>> from landscape.display import told
+        >>> from landscape.storage.display import told
         >>> [told(value) for value in (0.123456, 12345, "cpu", True)]
         ['0.1235', '12,345', 'cpu', 'yes']
     """
