@@ -28,7 +28,7 @@ def read_text(path: str | Path, *, limit: int = limits.JSON) -> str:
     try:
         return limits.read_bytes(path, limit=limit).decode("utf-8")
     except UnicodeDecodeError as error:
-        raise FedscapeError(f"{path} is no text, or damaged ({error})") from error
+        raise FedscapeError(f"{path} is damaged: it is no text ({error})") from error
 
 
 def read_json(path: str | Path, rule: Rule, *, limit: int = limits.JSON) -> Any:
