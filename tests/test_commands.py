@@ -2,6 +2,7 @@
 
 import contextlib
 import io
+import json
 import re
 import shlex
 import shutil
@@ -364,3 +365,21 @@ def test_a_surface_never_replaces_the_run_that_it_is_of(run_directory, capsys):
     code, _, err = said(capsys, "surface", run_directory, "--out", run_directory / "ckpt.pt", "--fresh")
     assert code == 2
     assert "was a name forgotten? it ends in .pt" in err
+
+
+def test_a_limit_of_files_that_are_read_is_raised_by_an_option_of_every_command(tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("FEDSCAPE_MAX_BYTES", "0")  # so that what the command sets is undone
+    file = tmp_path / "report.json"
+    file.write_text(json.dumps({"padding": "x" * 2000}))
+    monkeypatch.setattr("landscape.storage.limits.JSON", 1000)
+    monkeypatch.setattr("landscape.storage.reading.read_text.__kwdefaults__", {"limit": 1000})
+    code, _, err = said(capsys, "hessian", file, "--replot")
+    size = file.stat().st_size
+    assert (code, f"raise the limit with --max-bytes {size}" in err) == (2, True)
+    for option in (["--max-bytes", "5000"], ["--max-bytes=5000"]):
+        monkeypatch.setenv("FEDSCAPE_MAX_BYTES", "0")
+        code, _, err = said(capsys, "hessian", file, "--replot", *option)
+        assert (code, "holds no Hessian report" in err) == (2, True), err
+    code, _, err = said(capsys, "hessian", file, "--replot", "--max-bytes", "many")
+    assert (code, err) == (2, "error: --max-bytes is 'many': give a number of bytes\n")
+    assert "--max-bytes N" in said(capsys, "hessian", "--help-all")[1]

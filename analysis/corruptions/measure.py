@@ -24,6 +24,8 @@ from landscape.data.normalisation import Normalisation
 from landscape.data.samples import random_subset
 from landscape.storage.files import append_line
 from landscape.storage.lock import sole_writer
+from landscape.storage.reading import parse_json, read_text
+from landscape.storage.schema import Number, Row, Text, require
 from landscape.terminal.progress import Progress
 from landscape.version import versions
 
@@ -201,6 +203,10 @@ def _alone(state: str | Path | None) -> AbstractContextManager[None]:
     return sole_writer(Path(state), f"keeps its measurements in {state}", "give another --out")
 
 
+_LINE = Row((Text(), Number(-1e300, 1e300), Number(0, 1)))
+"""A line of the file: a key, the loss, the accuracy."""
+
+
 class _Measured:
     """Losses and accuracies by key; each is a line of the file, where there is one."""
 
@@ -208,12 +214,14 @@ class _Measured:
         self.file = None if file is None else Path(file)
         self.values: dict[str, tuple[float, float]] = {}
         if self.file is not None and self.file.exists():
-            for line in self.file.read_text(encoding="utf-8", errors="replace").splitlines():
+            for line in read_text(self.file).splitlines():
                 try:
-                    key, loss, accuracy = json.loads(line)
-                    self.values[str(key)] = float(loss), float(accuracy)
-                except (ValueError, TypeError):
-                    continue  # a line cut off by a kill is measured again
+                    value = parse_json(line, self.file)
+                    require(value, _LINE, self.file)
+                except FedscapeError:
+                    continue  # a line cut off by a kill, and what was written behind it, is measured again
+                key, loss, accuracy = value
+                self.values[key] = float(loss), float(accuracy)
 
     def fill(
         self,

@@ -2,7 +2,7 @@
 
 A file may take as much memory as :data:`EXPANDED` bytes, or :data:`RATIO` times its own size where that is more: then
 whoever sends a bomb has to send as much himself.  JSON files, whose values take some thirty times their text, may have
-:data:`JSON` bytes.  The environment variable :data:`VARIABLE` raises both limits.
+:data:`JSON` bytes.  ``--max-bytes`` of every command and the environment variable :data:`VARIABLE` raise both limits.
 """
 
 from __future__ import annotations
@@ -58,13 +58,13 @@ def require_size(path: str | Path, size: int, what: str, *, limit: int) -> None:
         Traceback (most recent call last):
             ...
         landscape.errors.FedscapeError: a.json: the file has 70,000,000 bytes, and 64,000,000 are the limit: if you \
-trust it, raise the limit with FEDSCAPE_MAX_BYTES=70000000
+trust it, raise the limit with --max-bytes 70000000 (or FEDSCAPE_MAX_BYTES=70000000)
     """
     limit = max(limit, _raised())
     if size > limit:
         raise FedscapeError(
             f"{path}: {what} {size:,} bytes, and {limit:,} are the limit: if you trust it, raise the limit with "
-            f"{VARIABLE}={size}"
+            f"--max-bytes {size} (or {VARIABLE}={size})"
         )
 
 

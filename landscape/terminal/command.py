@@ -107,8 +107,12 @@ def read(
     def parsed(words: Sequence[str]) -> T:
         return tyro.cli(kind, prog=spoken(program), args=words, config=tuple(config))
 
+    arguments = _with_limits(arguments)
     if "--help-all" in arguments:
-        parsed(["--help"])
+        try:
+            parsed(["--help"])
+        finally:
+            print(_LIMITS)
     if {"-h", "--help"} & set(arguments):
         print(short_help(guide, options(kind, config), guide.common))
         raise SystemExit(0)
@@ -118,6 +122,32 @@ def read(
         if (sentence := misspelt(arguments, options(kind, config))) is None:
             raise
     raise FedscapeError(f"{sentence} (see {program} --help)")
+
+
+_LIMITS = """every command also takes
+  --max-bytes N  files that are read may have N bytes, and take as much memory, beyond what strangers' may:
+                 the same as the environment variable FEDSCAPE_MAX_BYTES"""
+
+
+def _with_limits(arguments: Sequence[str]) -> list[str]:
+    """The arguments without ``--max-bytes N``, which holds for this process and those that it starts.
+
+    Raises:
+        FedscapeError: it has no number.
+    """
+    from landscape.storage.limits import VARIABLE
+
+    left, words = [], iter(arguments)
+    for word in words:
+        name, equals, value = word.partition("=")
+        if name not in ("--max-bytes", "--max_bytes"):
+            left.append(word)
+            continue
+        value = value if equals else next(words, "")
+        if not value.isdecimal() or len(value) > 18:
+            raise FedscapeError(f"--max-bytes is '{value}': give a number of bytes")
+        os.environ[VARIABLE] = value
+    return left
 
 
 def chosen(program: str, commands: Mapping[str, str], arguments: Sequence[str], kind: str = "command") -> str:
