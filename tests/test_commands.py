@@ -256,7 +256,7 @@ def hostile(tmp_path) -> Path:
     return tmp_path
 
 
-@pytest.mark.parametrize("form", ["script", "module", "editable"])
+@pytest.mark.parametrize("form", ["script", "module", pytest.param("editable", marks=pytest.mark.slow)])
 def test_own_files_called_like_our_packages_do_not_stand_in_for_them(form, hostile, tmp_path_factory, monkeypatch):
     monkeypatch.setenv("PYTHONPATH", str(REPOSITORY))
     script = (

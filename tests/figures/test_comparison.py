@@ -127,8 +127,15 @@ def many(result, count):
     return replace(result, subjects=[replace(s, label=name) for s, name in zip(pairs, names, strict=False)])
 
 
-@pytest.mark.parametrize("style", [PictureStyle(), PictureStyle("paper"), PictureStyle("paper", columns=1)])
-@pytest.mark.parametrize("count", [2, 3, 4, 5, 6, 7])
+SHEETS = [
+    pytest.param(count, style, marks=[] if place == count % 3 or not style.paper else pytest.mark.slow)
+    for count in range(2, 8)
+    for place, style in enumerate([PictureStyle(), PictureStyle("paper"), PictureStyle("paper", columns=1)])
+]
+"""In a paper half of them are slow: one width for each count is fast."""
+
+
+@pytest.mark.parametrize(("count", "style"), SHEETS)
 def test_up_to_seven_fit_a_page_with_maps_of_loss_and_accuracy(measured, count, style, tmp_path, monkeypatch):
     seen = []
     monkeypatch.setattr(Figure, "savefig", lambda figure, *_, **__: seen.append((faults(figure), figure)))

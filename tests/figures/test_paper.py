@@ -127,8 +127,15 @@ KINDS = {
 }
 
 
-@pytest.mark.parametrize("style", STYLES, ids=["page", "column", "single"])
-@pytest.mark.parametrize("kind", KINDS)
+PICTURES = [
+    pytest.param(kind, style, id=f"{kind}-{name}", marks=[] if name == "column" else pytest.mark.slow)
+    for kind in KINDS
+    for name, style in zip(["page", "column", "single"], STYLES, strict=True)
+]
+"""A column is the narrowest: what can be read there is mostly fine elsewhere."""
+
+
+@pytest.mark.parametrize(("kind", "style"), PICTURES)
 def test_every_text_can_be_read(kind, style, report, tmp_path, monkeypatch):
     seen = []
     monkeypatch.setattr(

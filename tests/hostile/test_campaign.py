@@ -15,7 +15,7 @@ from tests.hostile.judge import Judge
 from tests.hostile.kinds import KINDS
 
 pytestmark = pytest.mark.skipif(not os.path.exists("/proc/self/clear_refs"), reason="memory is measured on Linux")
-FEW, MANY = 6, 300
+FEW, MANY = 3, 300
 GROUPS = ("checkpoint", "state", "config", "metrics resumed", "partition", "surface", "report", "failure", "data")
 """The kinds that the fast test takes."""
 

@@ -62,7 +62,9 @@ def test_text_of_svg_is_text(tmp_path):
 
 
 @pytest.mark.parametrize("style", ["screen", "paper"])
-@pytest.mark.parametrize("suffix", ["pdf", "svg", "svgz", "ps", "eps", "png"])
+@pytest.mark.parametrize(
+    "suffix", ["pdf", "svg", *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("svgz", "ps", "eps")), "png"]
+)
 def test_files_do_not_depend_on_the_clock(suffix, style, tmp_path, monkeypatch):
     draw_picture(drawn, tmp_path / f"a.{suffix}", style)
     monkeypatch.setenv("SOURCE_DATE_EPOCH", "86400")  # Matplotlib's clock, and that of gzip moves on by itself

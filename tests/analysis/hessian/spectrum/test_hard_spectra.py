@@ -172,6 +172,7 @@ def test_more_values_than_the_rank_in_a_small_basis(room):
         np.testing.assert_allclose(found.values, values[:60], rtol=0, atol=1e-11)
 
 
+@pytest.mark.slow
 def test_in_the_smallest_basis_no_values_are_converged_and_wrong():
     """Eight vectors beside the wanted ones may be too few to follow a second start: restarts end its record."""
     cases = [(*matrix(name, torch.float64), 6) for name in ("no gap", "one giant", "rank 37")]
