@@ -17,7 +17,7 @@ from landscape.partitions.partition import Partition
 from trainers.algorithm import Algorithm, Round, State
 from trainers.federation.execution import STATISTICS, ClientResult, SequentialExecutor, States
 from trainers.federation.local import LocalWork, ascending, draw, local_step
-from trainers.federation.stacking import DrawnRows, Table, beside, rows, stacked
+from trainers.federation.stacking import Batches, DrawnRows, beside, rows, stacked
 from trainers.parts.ascent import Surroundings
 
 WIDTH = 64
@@ -48,7 +48,7 @@ class Crowd:
         w: their models, [S, d].
         state: what they keep, in rows.
         rounds: of each, before its first step.
-        tables: their mini-batches.
+        batches: their mini-batches.
         places: the samples of each step on the data's device, [S, K, B].
         augmentation: of each.
         statistics: BatchNorm's buffers by name, in rows; ``None`` without BatchNorm.
@@ -60,7 +60,7 @@ class Crowd:
     w: Tensor
     state: State
     rounds: list[Round]
-    tables: list[Table]
+    batches: list[Batches]
     places: Tensor
     augmentation: list[torch.Generator]
     statistics: dict[str, Tensor] | None
@@ -73,7 +73,7 @@ class Crowd:
     @property
     def steps(self) -> list[int]:
         """Local steps of each."""
-        return [len(table.counts) for table in self.tables]
+        return [len(each.counts) for each in self.batches]
 
     @property
     def round(self) -> Round:
@@ -85,7 +85,7 @@ class Crowd:
     def note(self, batch: RowsBatch, step: int) -> None:
         """Add a step's losses."""
         assert batch.losses is not None
-        counts = [table.counts[step] for table in self.tables]
+        counts = [each.counts[step] for each in self.batches]
         same = counts[0] if min(counts) == max(counts) else self.loss.new_tensor(counts)
         self.loss += same * batch.losses
         self.gradients += batch.gradients
@@ -96,7 +96,7 @@ class Crowd:
         if stay == len(self.clients):
             return []
         leavers = [self._leaver(row) for row in range(stay, len(self.clients))]
-        self.clients, self.rounds, self.tables = self.clients[:stay], self.rounds[:stay], self.tables[:stay]
+        self.clients, self.rounds, self.batches = self.clients[:stay], self.rounds[:stay], self.batches[:stay]
         self.w, self.state, self.places = self.w[:stay], rows(self.state, slice(stay)), self.places[:stay]
         self.augmentation, self.loss = self.augmentation[:stay], self.loss[:stay]
         if self.statistics is not None:
@@ -107,8 +107,8 @@ class Crowd:
         # Copies: a view would keep the rows of all clients in memory as long as one of them is kept.
         state = State.of({name: tensor.clone() for name, tensor in vars(rows(self.state, row)).items()})
         own = None if self.statistics is None else {name: b[row].clone() for name, b in self.statistics.items()}
-        seen = sum(self.tables[row].counts)
-        steps = len(self.tables[row].counts)
+        seen = sum(self.batches[row].counts)
+        steps = len(self.batches[row].counts)
         return Leaver(
             self.clients[row], self.w[row].clone(), state, self.rounds[row], steps, self.loss[row] / seen, seen,
             self.gradients, own,
@@ -288,21 +288,21 @@ class BatchedExecutor(SequentialExecutor):
             silo = self._local.batchnorm == "silo"
             each = [getattr(one.state if silo else received, STATISTICS) for _, one in begun]
             all_statistics = self._statistics.named(torch.stack(each))
-        tables = [Table.of(self._held[client], list(one.batches)) for client, one in begun]
+        batches = [Batches.of(self._held[client], list(one.batches)) for client, one in begun]
         return Crowd(
             [client for client, _ in begun],
             torch.stack([one.w for _, one in begun]),
             stacked([one.state for _, one in begun]),
             [one.round for _, one in begun],
-            tables,
-            beside(tables).to(self._data.device),
+            batches,
+            beside(batches).to(self._data.device),
             [one.augmentation for _, one in begun],
             all_statistics,
         )
 
     def _rows(self, crowd: Crowd, step: int) -> DrawnRows:
         """The mini-batches of a step."""
-        counts = [table.counts[step] for table in crowd.tables]
+        counts = [each.counts[step] for each in crowd.batches]
         if self._drawn_apart:
             return DrawnRows.of(
                 [

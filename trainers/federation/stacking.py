@@ -1,4 +1,4 @@
-"""Clients side by side: their tensors in rows, their mini-batches in tables."""
+"""Clients side by side: their tensors and their mini-batches in rows."""
 
 from __future__ import annotations
 
@@ -33,36 +33,43 @@ def rows(state: State, which: slice | int) -> State:
 
 
 @dataclass(frozen=True)
-class Table:
-    """The mini-batches of one client: the samples of each step in a row, short rows filled up with sample 0.
+class Batches:
+    """The mini-batches of one client in a round.
 
     Attributes:
-        samples: positions in the data, [K, B] in host memory.
-        counts: samples of each step.
+        samples: positions in the data, one batch after the other, in host memory.
+        counts: samples of each batch.
     """
 
     samples: Tensor
     counts: list[int]
 
     @classmethod
-    def of(cls, mine: Tensor, batches: Sequence[Tensor]) -> Table:
-        """The table of batches of positions among the client's own samples ``mine``, [n]."""
-        counts = [len(batch) for batch in batches]
-        widest = max(counts)
-        chosen = mine[torch.cat(list(batches))]
-        if min(counts) == widest:
-            return cls(chosen.view(len(counts), widest), counts)
-        samples = mine.new_zeros(len(counts), widest)
-        samples[torch.arange(widest) < torch.tensor(counts)[:, None]] = chosen
-        return cls(samples, counts)
+    def of(cls, mine: Tensor, batches: Sequence[Tensor]) -> Batches:
+        """Those of positions among the client's own samples ``mine``, [n]."""
+        return cls(mine[torch.cat(list(batches))], [len(batch) for batch in batches])
 
 
-def beside(tables: Sequence[Table]) -> Tensor:
-    """The tables of several clients, [S, K, B], filled up with sample 0."""
-    steps, widest = (max(table.samples.shape[axis] for table in tables) for axis in (0, 1))
-    together = tables[0].samples.new_zeros(len(tables), steps, widest)
-    for place, table in zip(together, tables, strict=True):
-        place[: len(table.counts), : table.samples.shape[1]] = table.samples
+def beside(clients: Sequence[Batches]) -> Tensor:
+    """The samples of each client's batch in each step, [S, K, B], filled up with sample 0.
+
+    Example:
+        >>> import torch
+        >>> from trainers.federation.stacking import Batches, beside
+        >>> mine = torch.tensor([5, 6, 7])
+        >>> first = Batches.of(mine, [torch.tensor([2, 0]), torch.tensor([1])])
+        >>> beside([first, Batches.of(mine, [torch.tensor([1])])])
+        tensor([[[7, 5],
+                 [6, 0]],
+        <BLANKLINE>
+                [[6, 0],
+                 [0, 0]]])
+    """
+    steps = max(len(each.counts) for each in clients)
+    counts = torch.tensor([each.counts + [0] * (steps - len(each.counts)) for each in clients])
+    filled = torch.arange(int(counts.max())) < counts[:, :, None]
+    together = clients[0].samples.new_zeros(filled.shape)
+    together[filled] = torch.cat([each.samples for each in clients])
     return together
 
 
