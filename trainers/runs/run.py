@@ -217,8 +217,7 @@ class _Training:
         if progress:
             print(self._in_a_line(), file=sys.stderr)
             print(f"the inputs of {self.dataset.name} are {Normalisation.of(self.dataset)}", file=sys.stderr)
-            print(federation.weights.describe(), file=sys.stderr)
-            print(self.choice, file=sys.stderr)
+            print(federation.weights.describe(), self.choice, sep="\n", file=sys.stderr)
         if progress and federation.store.peak_memory:
             print(federation.store.describe(), file=sys.stderr)
         if self.test_partition is not None:
