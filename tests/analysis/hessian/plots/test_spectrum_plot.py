@@ -18,7 +18,7 @@ def test_names_that_no_panel_has_room_for_stand_above_all_panels(path, above):
     report = measure_hessian(Landscape(torch.nn.Linear(4, 3), data), 2, density=True, trace=False)
     names = [f"fedavg on {path} (runs/{run})" for run in "ab"]
     figure = plot_spectra([replace(report, title=name) for name in names])
-    figure.canvas.draw()
+    figure.draw_without_rendering()
     legends = figure.legends if above else [ax.get_legend() for ax in figure.axes]
     assert len(legends) == (1 if above else 2)
     for legend in legends:
