@@ -48,7 +48,10 @@ def load_dataset(name: str, data_dir: str | Path | None = None, *, imports: bool
         return corrupted.corrupted_dataset(f"{known}/{rest}", folder)
     dataset = DATASETS.get(known if known in DATASETS and not slash else name, imports=imports)(folder)
     if not isinstance(dataset, Dataset):
-        raise FedscapeError(f"the data set '{name}' returned {type(dataset).__name__}, not a landscape.Dataset")
+        raise FedscapeError(
+            f"the data set '{name}' returned {type(dataset).__name__}, not a landscape.Dataset: "
+            "landscape.make_dataset(name, (x_train, y_train), (x_test, y_test)) makes one"
+        )
     return dataset
 
 

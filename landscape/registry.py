@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import importlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Generic, TypeVar
 
 from landscape.errors import FedscapeError
@@ -32,6 +32,10 @@ class Registry(Generic[T]):
     unknown origin) must be looked up with ``imports=False``, because importing and calling what a file names would
     let the file choose which code runs.
 
+    Args:
+        kind: what the objects are, in a word or two.
+        forms: what names may look like beside the table's, for the error of an unknown one.
+
     Example:
         >>> from landscape.registry import Registry
         >>> shapes = Registry("shape")
@@ -42,8 +46,8 @@ class Registry(Generic[T]):
         (9, ['square'])
     """
 
-    def __init__(self, kind: str) -> None:
-        self.kind = kind
+    def __init__(self, kind: str, forms: Sequence[str] = ()) -> None:
+        self.kind, self._forms = kind, forms
         self._table: dict[str, T] = {}
 
     def register(self, name: str) -> Callable[[T], T]:
@@ -77,7 +81,7 @@ class Registry(Generic[T]):
                     f"if you trust it, give the same --{self.kind.split()[0]} yourself"
                 )
             return self._import(name)
-        raise unknown_name(self.kind, name, [*self._table, "package.module:callable"])
+        raise unknown_name(self.kind, name, [*self._table, *self._forms, "package.module:callable"])
 
     def _import(self, name: str) -> T:
         module_name, _, attribute = name.partition(":")
@@ -87,5 +91,7 @@ class Registry(Generic[T]):
             what = "" if isinstance(error, ImportError) else f"{type(error).__name__}: "
             raise FedscapeError(f"cannot import the {self.kind} '{name}': {what}{error}") from error
         if not callable(thing):
-            raise FedscapeError(f"the {self.kind} '{name}' is not callable")
+            raise FedscapeError(
+                f"the {self.kind} '{name}' is not callable: give a class or a function, not a {type(thing).__name__}"
+            )
         return thing

@@ -50,7 +50,7 @@ class Settings:
 
     data: str = "digits"
     """data set: digits (embedded), a name that `fedscape data list` shows, a .npz file, a folder of images
-    (folder:PATH), or package.module:callable"""
+    (folder:PATH), package.module:callable, or loader:package.module:callable (a pipeline that gives batches)"""
     data_dir: str = ""
     """folder that holds the data set's own folder (cifar-10-batches-py, ...); digits and .npz need none"""
     normalise: Annotated[str, tyro.conf.arg(metavar="RULE")] = "auto"

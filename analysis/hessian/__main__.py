@@ -14,7 +14,7 @@ import tyro
 
 from analysis.hessian.clients import local_clients, rounds_of
 from analysis.hessian.command import PROGRAM, Command
-from analysis.hessian.comparison import comparison_table
+from analysis.hessian.comparison import comparison_table, told_apart
 from analysis.hessian.measure import measure_hessian
 from analysis.hessian.options import Effort, Output
 from analysis.hessian.pyhessian import compare_with_pyhessian, pyhessian_report
@@ -78,20 +78,19 @@ def _carry_out(command: Command) -> int:
         paths = [file for path in paths for file in _rounds(path)]
     left_out = _without_clients(command, paths)
     results = [_measured(command, path, left_out.get(path)) for path in paths]
-    reports = [result.report for result in results]
+    reports = told_apart([result.report for result in results], [str(path) for path in paths])
     curves = []
     if command.rounds and command.extras.per_client:
         points = [(path, result.report, result.supplements) for path, result in zip(paths, results, strict=True)]
         curves = client_rounds(points, left_out)
         print(*curves, sep="\n\n", end="\n\n")
-    _write(
-        command, reports, [result.numbers for result in results], [command.output.json, out and out / "hessian.json"]
-    )
+    entries = [result.numbers for result in results]
+    _write(command, reports, entries, [command.output.json, out and out / "hessian.json"])
     if out is not None:
         write_arrays(out / "hessian.npz", reports)
         print(f"arrays: {out / 'hessian.npz'}")
         _draw(command, out / "hessian.png", paths, reports)
-        tables = [(result.report.title, result.supplements) for result in results]
+        tables = [(report.title, result.supplements) for report, result in zip(reports, results, strict=True)]
         for picture in save_supplements(out, tables, curves, command.style):
             print(f"plot: {picture}")
     return 0
@@ -105,6 +104,7 @@ def _replot(command: Command) -> int:
     for entry, report in zip(entries, reports, strict=True):
         print(report, end="\n\n")
         entry.update(report.to_dict())
+    reports = told_apart(reports, [entry["checkpoint"] for entry in entries])
     _write(command, reports, entries, [command.output.json])
     if command.output.out is not None:
         picture = command.output.out / "hessian.png"
@@ -224,15 +224,14 @@ def _write(
     command: Command, reports: Sequence[HessianReport], entries: list[dict[str, Any]], files: Sequence[Path | None]
 ) -> None:
     """Print the comparison of several reports; write all numbers to the JSON files, and the table where asked for."""
-    table = comparison_table(reports)
     if len(reports) > 1:
-        print(table)
+        print(comparison_table(reports, [entry["checkpoint"] for entry in entries]).for_screen())
     for file in files:
         if file is not None:
             write_numbers(file, entries)
             print(f"numbers: {file}")
     if command.output.csv is not None:
-        write_text(command.output.csv, table.csv())
+        write_text(command.output.csv, comparison_table(reports).csv())
         print(f"table: {command.output.csv}")
 
 

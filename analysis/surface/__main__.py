@@ -188,7 +188,7 @@ def _write(command: Command, surfaces: list[Surface]) -> None:
         )
         print(f"picture: {output.plot}")
     else:
-        print(f"to draw them: the same command with --plot {command.stores[0].with_suffix('.png')}")
+        print(f"to draw them: the same command with --plot {command.output.store.with_suffix('.png')}")
 
 
 def command_line(arguments: Sequence[str] | None = None) -> int:

@@ -12,7 +12,9 @@ from landscape.checkpoints.checkpoint import Checkpoint
 from landscape.checkpoints.foreign import opened
 from landscape.data.loaders import data_named
 from landscape.data.samples import Samples, random_subset
+from landscape.datasets import recorded_name
 from landscape.errors import FedscapeError
+from landscape.storage.schema import printable
 from landscape.tasks import Task
 
 _LISTED = 8
@@ -27,7 +29,7 @@ class Opened:
     data: Samples
     task: Task
     title: str
-    """The checkpoint's, and whose data where they are not those of all clients."""
+    """The checkpoint's, which data where they are not those it was trained on, whose where not those of all clients."""
 
 
 def open_for_measurement(
@@ -59,8 +61,17 @@ def open_for_measurement(
         chosen = chosen.subset(checkpoint.client_indices(dataset, clients))
     if samples is not None:
         chosen = random_subset(chosen, samples)
-    title = checkpoint.title if clients is None else f"{checkpoint.title}, on the data of {_named(clients)}"
+    title = checkpoint.title
+    if data is not None and not checkpoint.foreign and _differs(recorded_name(data), str(checkpoint.data.get("name"))):
+        title += f", measured on {printable(data)}"
+    if clients is not None:
+        title += f", on the data of {_named(clients)}"
     return Opened(module, chosen, checkpoint.task_on(dataset), title)
+
+
+def _differs(data: str, trained: str) -> bool:
+    """Whether a data set is another one than the model was trained on; ``-`` may be written for ``_``."""
+    return data.replace("-", "_") != trained.replace("-", "_")
 
 
 def _named(clients: Sequence[int]) -> str:

@@ -94,13 +94,13 @@ def _kind(samples: Samples) -> str:
 
 
 Loader = Callable[[Path | None], Dataset]
-DATASETS: Registry[Loader] = Registry("data set")
+DATASETS: Registry[Loader] = Registry("data set", ("FILE.npz", "folder:PATH"))
 
 
 def make_dataset(
     name: str,
-    train: Arrays,
-    test: Arrays,
+    train: tuple[np.ndarray | Tensor, np.ndarray | Tensor],
+    test: tuple[np.ndarray | Tensor, np.ndarray | Tensor],
     *,
     classes: int | None = None,
     mean: Sequence[float] | None = None,
@@ -116,7 +116,7 @@ def make_dataset(
 
     Args:
         name: of the data set, for error messages and records.
-        train, test: inputs and labels.
+        train, test: inputs and labels, each an array or a tensor.
         classes: the number of classes; the largest training label + 1 unless given.
         mean, std: per channel, in the inputs' own units (0-255 for uint8 images).  Unless both are given, those of the
             training inputs if they are uint8, and else the inputs are taken as they are.
@@ -133,6 +133,7 @@ def make_dataset(
         >>> dataset.classes, dataset.input_shape
         (3, (1, 2, 2))
     """
+    train, test = (_arrays(name, part) for part in (train, test))
     x, y = train
     if not (np.issubdtype(y.dtype, np.integer) and np.issubdtype(test[1].dtype, np.integer)):
         raise FedscapeError(f"{name}: labels are {y.dtype}, they must be integers")
@@ -177,6 +178,16 @@ def make_dataset(
         tuple(class_names),
         as_given=not given and np.issubdtype(x.dtype, np.floating),
     )
+
+
+def _arrays(name: str, part: tuple[np.ndarray | Tensor, np.ndarray | Tensor]) -> Arrays:
+    """Inputs and labels as arrays; those that are one stay what they are."""
+    if not (
+        isinstance(part, (tuple, list)) and len(part) == 2 and all(isinstance(a, (np.ndarray, Tensor)) for a in part)
+    ):
+        raise FedscapeError(f"{name}: training and test data are each two arrays or tensors, (inputs, labels)")
+    inputs, labels = (a.numpy(force=True) if isinstance(a, Tensor) else a for a in part)
+    return inputs, labels
 
 
 def _ids(values: np.ndarray | None) -> Tensor | None:

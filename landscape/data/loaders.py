@@ -80,7 +80,12 @@ def loaded(name: str, data_dir: Path | None, *, imports: bool) -> Dataset:
     wanted = name.removeprefix(LOADER)
     if ":" not in wanted:
         raise FedscapeError(f"the loader '{wanted}' is no package.module:callable")
-    pipeline: Any = DATASETS.get(wanted, imports=imports)
+    if not imports:
+        raise FedscapeError(
+            f"the file names the loader '{wanted}', which would import and run code: if you trust it, give the same "
+            "--loader yourself"
+        )
+    pipeline: Any = DATASETS.get(wanted)
     parameters = inspect.signature(pipeline).parameters
     every = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
     if "split" not in parameters and not every:

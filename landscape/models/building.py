@@ -47,6 +47,10 @@ def build_model(
         6570
     """
     builder = MODELS.get(name, imports=imports)
+    if isinstance(builder, nn.Module):
+        raise FedscapeError(
+            f"the model '{name}' is a module that is built already: name a class, or a function that returns one"
+        )
     # Always on the CPU, so that the random numbers are the same for every device.
     with global_seed(seed, "initialisation"), torch.device("meta" if shapes_only else "cpu"):
         try:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import traceback
+from pathlib import Path
+
 import torch
 from torch import nn
 
@@ -20,7 +23,7 @@ def require_outputs(model: nn.Module, task: str, classes: int, data: Samples) ->
         data: the samples.
 
     Raises:
-        FedscapeError: the task needs outputs of another shape.
+        FedscapeError: the model fails on such an input; the task needs outputs of another shape.
     """
     training, parameter = model.training, next(model.parameters(), None)
     inputs, targets = data.batch(slice(0, 1), torch.float32 if parameter is None else parameter.dtype)
@@ -29,6 +32,13 @@ def require_outputs(model: nn.Module, task: str, classes: int, data: Samples) ->
     try:
         # As every model takes them: a ``view`` behind a convolution is an error in the memory format of the batches.
         shape = tuple(model.eval()(inputs.contiguous()).shape)
+    except torch.OutOfMemoryError:
+        raise
+    except Exception as error:  # the user's model may raise anything
+        raise FedscapeError(
+            f"the model fails on one sample, inputs of shape {list(inputs.shape)}: {_said(error)}: give another "
+            "--model or --data"
+        ) from error
     finally:
         model.train(training)
     if len(shape) < 2 or shape[1] < classes or shape[:1] + shape[2:] != tuple(targets.shape):
@@ -37,3 +47,11 @@ def require_outputs(model: nn.Module, task: str, classes: int, data: Samples) ->
             f"the model gives outputs of shape {list(shape)} for one sample, and {task} into {classes} classes takes "
             f"{what}: give another --model or --data"
         )
+
+
+def _said(error: Exception) -> str:
+    """An error's kind and first line, and the line of the model's own code that it came from."""
+    text = f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
+    torchs = Path(torch.__file__).parent
+    own = [f for f in traceback.extract_tb(error.__traceback__)[1:] if torchs not in Path(f.filename).parents]
+    return f"{text} ({Path(own[-1].filename).name}, line {own[-1].lineno})" if own else text

@@ -29,7 +29,7 @@ _MEANT = {
     "--per-round": ("clients-per-round", "active-ratio", "fraction-fit", "num-clients-per-round", "join-ratio", "frac"),
     "--partition": ("split-rule", "split-coef", "alpha", "dirichlet", "dirichlet-alpha", "non-iid", "iid"),
     "--model": ("model-name", "arch", "architecture", "net", "network"),
-    "--data": ("dataset", "data-name", "data-file"),
+    "--data": ("dataset", "data-name", "data-file", "loader"),
     "--data-dir": ("datapath", "data-root", "dataroot", "root", "data-path", "data-folder"),
     "--out": ("out-file", "out-dir", "output", "output-dir", "out-path", "save-dir", "surf-file", "log-dir"),
     "--resume": ("continue", "restart"),

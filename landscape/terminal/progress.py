@@ -8,6 +8,8 @@ import time
 from contextlib import suppress
 from typing import Any, TextIO
 
+from landscape.terminal.table import Share
+
 _EVERY = {"bar": 0.1, "lines": 5.0}
 _BAR = 20
 _BESIDE = _BAR + 3
@@ -73,7 +75,8 @@ class Progress:
         Args:
             done: the units done.
             of: the new total, if it has changed.
-            fields: values to show by name; those that are ``None`` are left out.
+            fields: values to show by name, shares (:class:`landscape.terminal.table.Share`) in percent; those that are
+                ``None`` are left out.
         """
         self._done, self._fields = done, fields
         self.total = self.total if of is None else of
@@ -129,6 +132,8 @@ class Progress:
 
 
 def _text(value: Any) -> str:
+    if isinstance(value, Share):
+        return f"{value:.1%}"
     return f"{value:.3g}" if isinstance(value, float) else str(value)
 
 

@@ -6,6 +6,8 @@ import csv
 import html
 import io
 import json
+import shutil
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -101,6 +103,10 @@ class Table:
             for kept in ([0, *block] for block in blocks)
         )
         return "\n\n".join(map(str, parts))
+
+    def for_screen(self) -> str:
+        """The text as standard output takes it: :meth:`folded` on a terminal, in whole lines in a file or a pipe."""
+        return self.folded(shutil.get_terminal_size().columns) if sys.stdout.isatty() else str(self)
 
     def csv(self) -> str:
         """Comma-separated values with a header line; ``None`` is empty.

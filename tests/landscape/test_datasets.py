@@ -70,8 +70,8 @@ class TestNames:
         monkeypatch.setitem(sys.modules, "own_data", own)
         assert load_dataset("own_data:load", tmp_path).name == str(tmp_path)
         for name, reason in {
-            "own_data:number": "returned int, not a landscape.Dataset",
-            "own_data:table": "the data set 'own_data:table' is not callable",
+            "own_data:number": r"returned int, not a landscape.Dataset: landscape.make_dataset\(name, ",
+            "own_data:table": "the data set 'own_data:table' is not callable: give a class or a function, not a dict",
             "own_data:none": "cannot import the data set 'own_data:none'",
             "no_such_module:f": "cannot import the data set 'no_such_module:f'",
             ".relative:f": "cannot import the data set '.relative:f'",
@@ -79,6 +79,12 @@ class TestNames:
         }.items():
             with pytest.raises(FedscapeError, match=reason):
                 load_dataset(name)
+
+    def test_an_unknown_name_is_told_that_own_files_and_folders_serve(self):
+        with pytest.raises(
+            FedscapeError, match=r"unknown data set 'mine.csv': .*FILE.npz, folder:PATH, package.module"
+        ):
+            load_dataset("mine.csv")
 
     def test_a_split_is_train_or_test(self):
         digits = load_dataset("digits")

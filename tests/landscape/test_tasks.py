@@ -204,6 +204,25 @@ def test_a_models_outputs_are_tried_against_the_task(model, task, shape, classes
             require_outputs(module, task, classes, data)
 
 
+class Refuses(torch.nn.Linear):
+    def forward(self, x):
+        raise KeyError("a user's own slip")
+
+
+@pytest.mark.parametrize(
+    ("model", "said"),
+    [
+        (torch.nn.Linear(64, 4), r"RuntimeError: mat1 and mat2 shapes cannot be multiplied \(96x32 and 64x4\): give"),
+        (Refuses(1, 1), r"KeyError: \"a user's own slip\" \(test_tasks.py, line \d+\): give another --model or --data"),
+    ],
+)
+def test_a_model_that_fails_on_a_sample_is_refused_with_its_reason_and_is_left_in_its_mode(model, said):
+    data = Samples(torch.zeros(2, 3, 32, 32), torch.zeros(2, dtype=torch.int64))
+    with pytest.raises(FedscapeError, match=rf"fails on one sample, inputs of shape \[1, 3, 32, 32\]: {said}"):
+        require_outputs(model, "classification", 4, data)
+    assert model.training
+
+
 @pytest.mark.parametrize("name", ["bisenet_v2", "bisenet_v2_gn"])
 def test_bisenets_hessian_vector_products_are_differences_of_gradients(name):
     draw = torch.Generator().manual_seed(0)

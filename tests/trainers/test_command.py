@@ -1,6 +1,7 @@
 """``python -m trainers``."""
 
 import json
+import re
 
 import pytest
 
@@ -50,6 +51,12 @@ def test_all_flags_of_the_issue_are_taken(tmp_path, capsys):
     captured = capsys.readouterr()
     assert f"checkpoint: {tmp_path}/ckpt.pt" in captured.out
     assert "2/2 rounds" in captured.err
+    assert captured.err.startswith(
+        "fedasam on digits: digits_cnn, 6,090 parameters; 4 clients by iid, 2 a round, 2 rounds\n"
+    )
+    shown = re.search(r"test_accuracy ([\d.]+)%", captured.err)
+    told = re.search(r"test accuracy ([\d.]+)%", captured.out)
+    assert float(shown[1]) == pytest.approx(float(told[1]), abs=0.051)
     config = json.loads((tmp_path / "config.json").read_text())
     assert config["algorithm"] == {"name": "fedasam", "rho": 0.3, "eta": 0.1, "server_lr": 1.0}
     assert (config["settings"]["batch_size"], config["settings"]["lr_decay"]) == ("full", 0.99)

@@ -40,6 +40,8 @@ class ClientWeights:
         told = f"client weights: {_range(self.objective)} in the objective"
         if self.expected is None or self.bias is None:
             return f"{told}; the expected ones in a round's mean are not worked out for so many clients"
+        if self.bias == 0:
+            return f"{told}, and the same expected in a round's mean"
         return f"{told}, {_range(self.expected)} expected in a round's mean (½ Σ|difference| = {self.bias:.2g})"
 
 

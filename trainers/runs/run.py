@@ -28,6 +28,7 @@ from landscape.storage.display import Shown
 from landscape.storage.style import PictureStyle, StyleName
 from landscape.terminal.progress import Progress
 from landscape.terminal.stopping import deferring
+from landscape.terminal.table import Share
 from trainers.algorithm import Algorithm
 from trainers.algorithms import algorithm_name
 from trainers.federation.choice import choose, executor
@@ -214,9 +215,9 @@ class _Training:
         state = self.directory.open(self.algorithm, settings, self.parts, resume=resume)
         self.directory.save_weights(federation.weights)
         if progress:
+            print(self._in_a_line(), file=sys.stderr)
             print(f"the inputs of {self.dataset.name} are {Normalisation.of(self.dataset)}", file=sys.stderr)
-            print(federation.weights.describe(), file=sys.stderr)
-            print(self.choice, file=sys.stderr)
+            print(federation.weights.describe(), self.choice, sep="\n", file=sys.stderr)
         if progress and federation.store.peak_memory:
             print(federation.store.describe(), file=sys.stderr)
         if self.test_partition is not None:
@@ -261,13 +262,21 @@ class _Training:
                     self._save(record, keep=keep)
                     last_save = time.perf_counter()
                     cost = last_save - before
-                shown = {name: scores[name] for name in ("test_loss", "test_accuracy", "test_miou") if name in scores}
+                shown: dict[str, Any] = {"test_loss": scores.get("test_loss")}
+                shown |= {name: Share(scores[name]) for name in ("test_accuracy", "test_miou") if name in scores}
                 bar.update(number, loss=record["train_loss"], **shown)
                 if not last:
                     stop.now(f"after round {number}")
         status: Status = "diverged" if reason else "finished"
         self.directory.save_result({"status": status, "round": federation.round, "reason": reason})
         return Run(self.directory.path, status, self.directory.metrics(), reason)
+
+    def _in_a_line(self) -> str:
+        s = self.settings
+        return (
+            f"{algorithm_name(self.algorithm)} on {s.data}: {s.model}, {self.model.space.dimension:,} parameters; "
+            f"{s.clients} clients by {s.partition}, {s.per_round} a round, {s.rounds} rounds"
+        )
 
     def _scores(self, number: int) -> dict[str, Any]:
         settings = self.settings

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -17,6 +18,8 @@ from analysis.style import COLOURS, DASHES, MARKERS, cross_out, crossed, log_axi
 from landscape import FedscapeError
 from landscape.storage.canvas import across, new_figure, pt, stroke
 
+_FITS = 30
+"""Characters of a name that a legend within a panel has room for."""
 _TENFOLD = 10
 """Spectra whose ranges differ by more than this factor are drawn on a logarithmic axis unless another is asked for."""
 
@@ -170,9 +173,13 @@ def plot_spectra(
     columns = across(panels, 2.6)
     figure = new_figure((5.6 * panels, 4.2), panels // columns, columns, layout="constrained")
     axes = figure.subplots(panels // columns, columns, squeeze=False).ravel()
-    draw_eigenvalues(axes[0], reports, names)
+    within = max(map(len, names)) <= _FITS  # longer names would hide a panel: one legend above all
+    draw_eigenvalues(axes[0], reports, names, legend=within)
     if panels == 2:
-        draw_densities(axes[1], reports, names, eigenvalue_axis, density_axis)
+        draw_densities(axes[1], reports, names, eigenvalue_axis, density_axis, legend=within)
+    if len(reports) > 1 and not within:
+        told = [textwrap.fill(name, 2 * _FITS, break_on_hyphens=False) for name in names]
+        figure.legend(axes[0].get_legend_handles_labels()[0], told, loc="outside upper center", fontsize=pt(8))
     if len(reports) == 1:
         figure.suptitle(reports[0].title, fontsize=pt(11))
     caption = f"error bars: error bounds{crossed([report.eigen.converged for report in reports])}"

@@ -2,6 +2,7 @@
 
 import csv
 import json
+import shutil
 import subprocess
 import sys
 
@@ -65,6 +66,26 @@ def test_several_checkpoints_make_one_table(checkpoint, tmp_path, capsys):
         assert arrays["1_error_bounds"].tolist() == numbers[1]["error_bounds"]
         assert arrays["0_density_grid"].tolist() == numbers[0]["density"]["grid"]
     assert "λ6569" in capsys.readouterr().out
+
+
+def test_runs_of_one_algorithm_are_told_apart_in_table_csv_and_on_an_80_column_screen(
+    checkpoint, tmp_path, capsys, monkeypatch
+):
+    twins = [tmp_path / name for name in ("mild", "wild")]
+    for twin in twins:
+        twin.mkdir()
+        shutil.copy(checkpoint, twin / "ckpt.pt")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    options = ["--samples", "20", "--top", "1", "--no-trace", "--quiet", "--csv", "h.csv"]
+    assert run(lambda: main(["mild", "wild", *options])) == 0
+    table = capsys.readouterr().out.split("checkpoint  ", 1)[1]
+    assert all(len(line) <= 80 for line in table.splitlines())
+    assert "\nmild" in table
+    assert "\nwild" in table
+    rows = list(csv.DictReader((tmp_path / "h.csv").open(encoding="utf-8")))
+    assert [row["model"].rpartition(" (")[2] for row in rows] == ["mild)", "wild)"]
 
 
 @pytest.mark.parametrize("options", [["--ggn"], ["--matrix", "fisher"], ["--matrix", "mc-fisher"]])

@@ -15,6 +15,7 @@ from landscape import Checkpoint, FedscapeError, Landscape, build_model, load_da
 from landscape.checkpoints.foreign import open_checkpoint
 from tests.landscape.checkpoints.checkpoints import checkpoint
 from tests.landscape.checkpoints.state_dicts import DIGITS, flat, network
+from trainers import FedAvg, Settings, train
 
 ZOO = """
     import math
@@ -236,6 +237,22 @@ class TestLoaders:
         )
         surface = measure_surface(path, points=3, model="digits_mlp", loader="zoo:pipeline", device="cpu", workers=1)
         assert surface.loss[1, 1] == pytest.approx(self.expected("train"), rel=1e-5)
+
+    def test_the_title_says_that_other_data_than_the_trained_are_measured(self, path, tmp_path):
+        settings = Settings(rounds=1, clients=2, per_round=1, local_steps=1, device="cpu")
+        trained_at = train(FedAvg(), settings, out=tmp_path / "run").checkpoint
+        on = {"device": "cpu", "samples": 20}
+        trained = Landscape.from_checkpoint(trained_at, **on).title
+        assert "measured on" not in trained
+        assert Landscape.from_checkpoint(trained_at, data="digits", **on).title == trained
+        other = Landscape.from_checkpoint(trained_at, loader="zoo:pipeline", normalise="none", **on).title
+        assert other == f"{trained}, measured on loader:zoo:pipeline"
+        named = Landscape.from_checkpoint(path, model="digits_mlp", loader="zoo:pipeline", **on).title
+        assert named == "net.pth, digits_mlp on loader:zoo:pipeline"
+
+    def test_a_file_that_names_a_pipeline_is_answered_with_loader(self):
+        with pytest.raises(FedscapeError, match=r"names the loader 'zoo:pipeline', .* give the same --loader yourself"):
+            load_dataset("loader:zoo:pipeline", imports=False)
 
     def test_it_is_the_same_each_time_and_leaves_random_numbers_alone(self):
         before = torch.random.get_rng_state()

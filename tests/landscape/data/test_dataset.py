@@ -23,6 +23,21 @@ class TestStructure:
         with pytest.raises(FedscapeError, match=reason):
             make_dataset("own", (self.X, self.Y), (self.X, self.Y), **known)
 
+    def test_tensors_are_taken_as_arrays_are(self):
+        x = np.random.default_rng(0).integers(0, 256, (4, 1, 3, 3), dtype=np.uint8)
+        arrays = make_dataset("own", (x, self.Y), (x, self.Y))
+        tensors = make_dataset("own", *[(torch.tensor(x), torch.tensor(self.Y))] * 2)
+        for one, other in ((arrays.train, tensors.train), (arrays.test, tensors.test)):
+            for a, b in zip(
+                one.batch(slice(None), torch.float32), other.batch(slice(None), torch.float32), strict=True
+            ):
+                assert torch.equal(a, b)
+
+    @pytest.mark.parametrize("part", [([[1.0]], [0]), (X,), X, None])
+    def test_what_is_no_pair_of_arrays_is_refused(self, part):
+        with pytest.raises(FedscapeError, match=r"own: training and test data are each two arrays or tensors"):
+            make_dataset("own", part, (self.X, self.Y))
+
     def test_a_subset_keeps_its_pairs(self):
         samples = Samples(torch.arange(4)[:, None].float(), torch.arange(4))
         x, y = samples.stored(torch.tensor([2, 0]))

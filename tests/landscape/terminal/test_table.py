@@ -4,6 +4,7 @@ import csv
 import io
 import json
 import re
+import sys
 from html.parser import HTMLParser
 
 import pytest
@@ -72,6 +73,14 @@ def test_each_format_has_a_file_of_its_own(tmp_path):
     with pytest.raises(FedscapeError, match="'xlsx': give txt, csv"):
         table.save(tmp_path / "no", ("txt", "xlsx"))
     assert not (tmp_path / "no.txt").exists()
+
+
+def test_a_screen_gets_lines_that_fit_and_a_pipe_whole_ones(monkeypatch):
+    table = Table(("run", *(f"column {i}" for i in range(15))), (("a", *map(float, range(15))),))
+    monkeypatch.setenv("COLUMNS", "80")
+    for terminal, text in ((True, table.folded(80)), (False, str(table))):
+        monkeypatch.setattr(sys.stdout, "isatty", lambda terminal=terminal: terminal)
+        assert table.for_screen() == text
 
 
 @pytest.mark.parametrize("width", [40, 80, 100, 200])
