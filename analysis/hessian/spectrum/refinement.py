@@ -131,7 +131,8 @@ def cluster_bounds(
     A residual says that there is *an* eigenvalue within it; where the intervals θ ± r of several overlap, it may be the
     same one.  As many eigenvalues as there are Ritz values in such a cluster lie within ‖R‖ of them, one for each, R
     the residual vectors side by side (Parlett, The Symmetric Eigenvalue Problem, 1998, theorem 11.5.1); ‖R‖ ≤ (Σ r²)^½.
-    A value on its own has the bound r²/gap where the gap to the rest is wider than r (section 11.7).
+    A value on its own has the bound r²/gap where the gap to the nearest of the rest on either side, less its residual,
+    is wider than r (section 11.7), as while the iteration ran: what may hide in the gap is the search's business.
 
     Args:
         theta, residuals: the values wanted and their residuals, [k].
@@ -146,15 +147,13 @@ def cluster_bounds(
         norm = float(np.sqrt((residuals[members] ** 2).sum()))
         low, high = theta[members].min(), theta[members].max()
         rest = np.setdiff1d(np.arange(len(theta)), members)
-        edges = [(theta[rest], residuals[rest]), (others, errors)]
-        gap = min(
-            (
-                float(np.maximum(low - value - error, value - error - high).min())
-                for value, error in edges
-                if value.size
-            ),
-            default=np.inf,
-        )
+        values, within = np.r_[theta[rest], others], np.r_[residuals[rest], errors]
+        below, above = np.where(values < low, values, -np.inf), np.where(values > high, values, np.inf)
+        gap = np.inf
+        if values.size and np.isfinite(below.max()):
+            gap = low - below.max() - within[below.argmax()]
+        if values.size and np.isfinite(above.min()):
+            gap = min(gap, above.min() - within[above.argmin()] - high)
         alone = gaps and len(members) == 1 and norm < gap < np.inf
         bounds[members] = norm**2 / gap if alone else norm
     return bounds
