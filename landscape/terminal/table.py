@@ -6,6 +6,8 @@ import csv
 import html
 import io
 import json
+import shutil
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -101,6 +103,10 @@ class Table:
             for kept in ([0, *block] for block in blocks)
         )
         return "\n\n".join(map(str, parts))
+
+    def on_screen(self) -> str:
+        """The text that a command prints: :meth:`folded` to the width of the terminal, whole where stdout is none."""
+        return self.folded(shutil.get_terminal_size().columns) if sys.stdout.isatty() else str(self)
 
     def csv(self) -> str:
         """Comma-separated values with a header line; ``None`` is empty.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -72,7 +71,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     runs = read_runs(command.runs)
     table = report(runs, command.targets, group=command.group)
     shown = presented(table)
-    print(shown if command.wide or not sys.stdout.isatty() else shown.folded(shutil.get_terminal_size().columns))
+    print(shown if command.wide else shown.on_screen())
     for sentence in warnings(runs):
         print(f"warning: {sentence}", file=sys.stderr)
     if command.csv is not None:

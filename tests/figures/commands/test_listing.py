@@ -17,8 +17,7 @@ from tests.figures.graph.small import paper
 @pytest.fixture(autouse=True)
 def small(monkeypatch):
     """The only paper is the small one."""
-    for module in (figures.commands.options, figures.commands.listing):
-        monkeypatch.setattr(module, "PAPERS", (paper(),))
+    monkeypatch.setattr(figures.commands.options, "PAPERS", (paper(),))
 
 
 def test_the_list_tells_what_each_needs_how_far_it_is_and_what_it_costs(tmp_path, capsys):
@@ -31,14 +30,21 @@ def test_the_list_tells_what_each_needs_how_far_it_is_and_what_it_costs(tmp_path
 
 
 def test_the_list_of_all_papers_fits_the_terminal(monkeypatch, tmp_path, capsys):
-    for module in (figures.commands.options, figures.commands.listing):
-        monkeypatch.setattr(module, "PAPERS", PAPERS)
+    monkeypatch.setattr(figures.commands.options, "PAPERS", PAPERS)
     assert main(["list", "--out", str(tmp_path)]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert max(map(len, lines)) <= 120
     assert sum(len(made.recipes) for made in PAPERS) == len(lines[2:]) - sum(
         line.startswith(("total", "runs, meas", ">, ?")) for line in lines
     )
+
+
+def test_the_list_of_some_is_theirs_alone(monkeypatch, tmp_path, capsys):
+    monkeypatch.setattr(figures.commands.options, "PAPERS", PAPERS)
+    assert main(["list", "fedsmoo/F2", "man/F4", "--out", str(tmp_path)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in lines[2:6]] == ["fedsmoo/F2", "man/F4a", "man/F4b", "total"]
+    assert re.match(r"total +3 figures and tables +6 +8 ", lines[5])
 
 
 def test_what_is_half_made_is_told_with_its_failures(tmp_path, capsys):
