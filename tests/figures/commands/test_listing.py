@@ -11,6 +11,7 @@ from figures.graph import Store
 from figures.graph.cost import Costs
 from figures.recipes import PAPERS
 from landscape import FedscapeError
+from landscape.terminal.command import run
 from tests.figures.graph.small import paper
 
 
@@ -83,3 +84,31 @@ def test_show_tells_the_cost_of_each_scale(tmp_path, capsys):
 def test_an_unknown_id_is_refused():
     with pytest.raises(FedscapeError, match="T9"):
         main(["make", "small/T9", "--dry-run"])
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (
+            ["show", "flatminima/F1"],
+            "did you mean flat-minima/F1? give a paper (flat-minima, fedsam, man, fedsmoo), one",
+        ),
+        (["list", "F3"], "did you mean flat-minima/F3 or fedsam/F3 or man/F3 or fedsmoo/F3? give"),
+        (
+            ["status", "nothing"],
+            "'nothing': give a paper (flat-minima, fedsam, man, fedsmoo), one of what `list` shows",
+        ),
+        (["make", "man/T3", "--choose", "sample=3"], "nothing called 'sample' is left open in man/T3: there are"),
+        (
+            ["make", "flat-minima/F1", "--choose", "points=a"],
+            "--choose points: it cannot be 'a': give a value such as 17",
+        ),
+    ],
+)
+def test_what_is_not_there_is_one_short_sentence(words, sentence, monkeypatch, tmp_path, capsys):
+    monkeypatch.setattr(figures.commands.options, "PAPERS", PAPERS)
+    assert run(lambda: main([*words, "--out", str(tmp_path / "out")])) == 2
+    told = capsys.readouterr().err
+    assert sentence in told
+    assert told.count("\n") == 1
+    assert len(told) < 260
