@@ -68,7 +68,7 @@ class Compare:
         check_outputs(written("--out", self.out, paper=self.style.paper), read, force=self.force)
         with continuing(f"the measurements so far are in {self.out / 'cache'}: the same command continues"):
             result = compare(self.checkpoints, self.out, **options, progress=not self.quiet)
-        print("\n".join([result.table().for_screen(), *result.notes()]))
+        print("\n".join([result.table().on_screen(), *result.notes()]))
         print("\n".join(f"written: {file}" for file in result.files))
 
 

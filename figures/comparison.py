@@ -129,9 +129,11 @@ def compare(
         progress: show progress on stderr.
 
     Raises:
-        FedscapeError: fewer than two checkpoints or more than seven, checkpoints of different data, one that cannot be
-            loaded, a folder that cannot be written.
+        FedscapeError: fewer than two checkpoints or more than seven, or no list of them; checkpoints of different data,
+            one that cannot be loaded, a folder that cannot be written.
     """
+    if isinstance(checkpoints, str | Path):
+        raise FedscapeError(f"compare takes a list of checkpoints and a folder: compare(['{checkpoints}', ...], out)")
     _require_number(len(checkpoints))
     source = source or Source()
     loaded = [open_checkpoint(path, **source.naming) for path in checkpoints]

@@ -36,7 +36,7 @@ def demo(out: str | Path = "demo", *, force: bool = False, progress: bool = True
         for name, algorithm in (("fedavg", FedAvg()), ("fedasam", FedASAM()))
     ]
     result = compare([run.checkpoint for run in runs], out / "compare", progress=progress)
-    print("\n".join(["", result.table().for_screen(), *result.notes(), ""]))
+    print("\n".join(["", result.table().on_screen(), *result.notes(), ""]))
     picture, *pictures, text, numbers = result.files
     print(f"the sheet      {', '.join([str(picture), *(file.name for file in pictures)])}")
     print(f"the table      {text}, {numbers.name}")

@@ -94,7 +94,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             state=state,
             progress=not command.quiet,
         )
-    print(found)
+    print(found.on_screen())
     save(found, [str(path) for path in command.checkpoints], out, command.style)
     return 0
 

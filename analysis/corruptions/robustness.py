@@ -137,6 +137,10 @@ class Robustness(Shown):
     def __str__(self) -> str:
         return f"{self.title}\n{_KEY}\n{self.details()}\n\n{self.summary()}"
 
+    def on_screen(self) -> str:
+        """The text, its tables folded to the width of a terminal."""
+        return f"{self.title}\n{_KEY}\n{self.details().on_screen()}\n\n{self.summary().on_screen()}"
+
     def plot(self, path: str | Path | None = None, style: PictureStyle | StyleName = "screen") -> Figure:
         """Draw accuracy by corruption and by severity, for the screen or a paper; written to ``path`` where given.
 

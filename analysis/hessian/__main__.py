@@ -83,7 +83,7 @@ def _carry_out(command: Command) -> int:
     if command.rounds and command.extras.per_client:
         points = [(path, result.report, result.supplements) for path, result in zip(paths, results, strict=True)]
         curves = client_rounds(points, left_out)
-        print(*curves, sep="\n\n", end="\n\n")
+        print(*(curve.on_screen() for curve in curves), sep="\n\n", end="\n\n")
     entries = [result.numbers for result in results]
     _write(command, reports, entries, [command.output.json, out and out / "hessian.json"])
     if out is not None:
@@ -162,7 +162,7 @@ def _measured(command: Command, path: Path, left_out: str | None = None) -> _Res
         sampled=command.rounds,
         refine=command.effort.refine,
     ):
-        print(f"{one.title}\n{one.table}\n")
+        print(f"{one.title}\n{one.table.on_screen()}\n")
         numbers[one.key] = one.numbers
         supplements.append(one)
     return _Result(report, numbers, supplements)
@@ -225,7 +225,7 @@ def _write(
 ) -> None:
     """Print the comparison of several reports; write all numbers to the JSON files, and the table where asked for."""
     if len(reports) > 1:
-        print(comparison_table(reports, [entry["checkpoint"] for entry in entries]).for_screen())
+        print(comparison_table(reports, [entry["checkpoint"] for entry in entries]).on_screen())
     for file in files:
         if file is not None:
             write_numbers(file, entries)

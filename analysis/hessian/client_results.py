@@ -263,9 +263,16 @@ class ClientCurves(Shown):
         return Table(tuple(head), tuple(map(tuple, rows)))
 
     def __str__(self) -> str:
+        return self._text(str(self.summary()))
+
+    def on_screen(self) -> str:
+        """The text, its table folded to the width of a terminal."""
+        return self._text(self.summary().on_screen())
+
+    def _text(self, table: str) -> str:
         name = f"{self.name}: " if self.name else ""
         over = "means over the clients measured in a round, each client the same"
-        text = f"{name}{on_own_data(self.measured[0].model)}, {over}\n{self.summary()}"
+        text = f"{name}{on_own_data(self.measured[0].model)}, {over}\n{table}"
         return f"{text}\n{told}" if (told := self.left_out_line()) else text
 
     @property

@@ -11,7 +11,7 @@ from figures.commands.options import Ids, Selection
 from figures.graph import Node, Store
 from figures.graph.cost import Costs
 from figures.graph.nodes import with_runs
-from figures.recipes import PAPERS, Asked, Recipe
+from figures.recipes import Asked, Recipe
 from figures.recipes.recipe import SCALES
 from landscape.terminal.table import Table
 from trainers.runs.planned import PlannedRun
@@ -22,19 +22,21 @@ _WIDTH = 40
 
 @dataclass(frozen=True)
 class List:
-    """List every figure and table: what it shows, how many runs and measurements it needs, how far it is, and what it
+    """List figures and tables: what each shows, how many runs and measurements it needs, how far it is, and what it
     costs at each scale, in hours:minutes on one core.
 
     Costs are from nothing, by measured speeds (finished runs in DIR/store correct them); what figures share is counted
     for each of them, and once in the total.
     """
 
+    ids: Ids = ("all",)
+    """figures and tables (default: all)"""
     selection: Selection = field(default_factory=Selection)
 
     def run(self) -> int:
         """Print the table; the exit code."""
         asked, store = self.selection.asked, self.selection.store
-        recipes = [recipe for paper in PAPERS for recipe in paper.recipes.values()]
+        recipes = self.selection.recipes(self.ids)
         at = {scale: [needed(recipe, replace(asked, scale=scale)) for recipe in recipes] for scale in SCALES}
         costs = Costs(store, (node for scale in SCALES for nodes in at[scale] for node in nodes))
         rows: list[tuple[str | float | None, ...]] = []

@@ -36,6 +36,7 @@ from analysis.surface.plots.reliefs import VIEW, draw_relief, dress_relief, plot
 from analysis.surface.plots.scales import Scale, ScaleKind
 from figures.plots.layout import CAPTION, Grid, check_panels, grid, shape, with_signs
 from landscape import FedscapeError
+from landscape.storage.style import current_style
 
 CAP = 10.0
 """zmax of Caldarola et al. (ECCV 2022), Figure 1, in three of its panels; 20 in the fourth."""
@@ -259,7 +260,8 @@ def _reliefs(
     for ax in axes.ravel()[len(drawings) :]:
         ax.remove()
     for ax, one in zip(there, drawings, strict=True):
-        dress_relief(ax, [one.panel.surface], one.scale, one.label, one.panel.title)
+        height = "" if current_style().paper else one.label  # the colour bar says it too
+        dress_relief(ax, [one.panel.surface], one.scale, height, one.panel.title)
         draw_relief(ax, one.panel.surface, one.heights, one.scale, COLOUR_MAPS["loss"])
     for i, one in enumerate(drawings[:1] if joint else drawings):
         drawn = ScalarMappable(one.scale.norm, COLOUR_MAPS["loss"]), None

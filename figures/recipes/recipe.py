@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from difflib import get_close_matches
 from types import MappingProxyType
 from typing import Any, Literal, get_args
 
 from figures.contents.content import Content
 from figures.printed import Printed, printed_numbers
 from landscape.errors import FedscapeError
-from landscape.registry import unknown_name
 from trainers.runs import PlannedRun
 from trainers.settings import Settings
 
@@ -48,7 +48,7 @@ class Choice:
                 return {"yes": True, "no": False}[given]
             return type(default)(given)
         except (ValueError, KeyError):
-            raise FedscapeError(f"'{given}' is no value here: give one such as {self.text(scale)}") from None
+            raise FedscapeError(f"it cannot be '{given}': give a value such as {self.text(scale)}") from None
 
     def text(self, scale: ScaleName) -> str:
         """The default at a scale, as a user would give it."""
@@ -111,7 +111,10 @@ class Order:
 
     def choice(self, name: str) -> Any:
         """The value of what the paper leaves open."""
-        return self.recipe.choices[name].value(self.scale, self.asked.choices.get(name))
+        try:
+            return self.recipe.choices[name].value(self.scale, self.asked.choices.get(name))
+        except FedscapeError as error:
+            raise FedscapeError(f"--choose {name}: {error}") from None
 
 
 @dataclass(frozen=True)
@@ -221,6 +224,17 @@ def chosen(papers: Iterable[Paper], ids: Sequence[str]) -> list[Recipe]:
         names = [name for name in table if wanted == "all" or name == wanted or name.startswith(f"{wanted}/")]
         names = names or [name for name in table if name[:-1] == wanted and name[-1].isalpha()]
         if not names:
-            raise unknown_name("figure or table", wanted, [*table, "all"])
+            raise _unknown_id(wanted, list(table))
         found |= {name: table[name] for name in names}
     return list(found.values())
+
+
+def _unknown_id(wanted: str, known: list[str]) -> FedscapeError:
+    """The error for an id that names nothing: the nearest one, or those that end so, and where all are told."""
+    near = get_close_matches(wanted, known, n=1) or [name for name in known if name.endswith(f"/{wanted}")]
+    hint = f"did you mean {' or '.join(near)}? " if near else ""
+    papers = ", ".join(dict.fromkeys(name.partition("/")[0] for name in known))
+    return FedscapeError(
+        f"unknown figure or table '{wanted}': {hint}give a paper ({papers}), one of what `list` shows, such as "
+        f"{known[0]}, or all"
+    )

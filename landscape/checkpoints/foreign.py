@@ -132,11 +132,12 @@ def _opened(
     for name, tensor in state.items():
         require_plain(tensor, f"{path}: '{printable(name)}'")
     if model is None or data is None:
-        wanted = [f"{option} NAME" for option, value in (("--model", model), ("--data", data)) if value is None]
+        wanted = [option for option, value in (("model", model), ("data", data)) if value is None]
         numbers = sum(tensor.numel() for tensor in state.values())
         raise FedscapeError(
             f"{path} is a plain state dict ({len(state)} tensors, {numbers:,} numbers) and does not say what it is of: "
-            f"give {' and '.join(wanted)}"
+            f"give {' and '.join(f'--{option} NAME' for option in wanted)} "
+            f"(in Python {', '.join(f'{option}=' for option in wanted)})"
         )
     dataset = normalised(load_dataset(data, data_dir), normalise)
     kwargs: dict[str, Any] = {"input_shape": list(dataset.input_shape), "classes": dataset.classes}

@@ -44,7 +44,9 @@ def _sentence(box: str) -> str:
 
 
 def _in_plain_words(sentence: str) -> str:
-    """Tyro's sentence about an option that may have values of several types, without its notation for them."""
+    """Tyro's sentence about an option that may have values of several types, without its notation for them; others
+    without the full stop."""
+    sentence = sentence.rstrip(" .")
     found = re.fullmatch(r"Error parsing (\S+): no type matching (.+) could be instantiated from \[(.*)\]\.?", sentence)
     if found is None:
         return sentence

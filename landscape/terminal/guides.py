@@ -192,13 +192,14 @@ _ALL = (
     ),
     Guide(
         "python -m figures list",
-        "List every figure and table: what it shows, what it needs, how far it is, what it costs.",
+        "List figures and tables: what each shows, what it needs, how far it is, what it costs.",
         (
-            ("", "at the smoke scale"),
-            ("--scale small", "on real CIFAR-10"),
-            ("--out elsewhere", "the state of those kept in elsewhere/"),
+            ("", "all of them, at the smoke scale"),
+            ("flat-minima man/F4", "those of a paper, and two of another"),
+            ("--scale small --out elsewhere", "on real CIFAR-10; the state of those kept in elsewhere/"),
         ),
         ("--scale", "--data", "--model", "--seeds", "--rounds", "--out"),
+        "[ID ...] [OPTIONS]",
     ),
     Guide(
         "python -m figures make",
@@ -216,10 +217,10 @@ _ALL = (
     ),
     Guide(
         "python -m figures gallery",
-        "All figures and tables on one page, gallery.html.",
+        "Figures and tables on one page, gallery.html; those that are not there are made.",
         (
-            ("", "all of them, in paper-figures/gallery.html"),
-            ("flat-minima", "those of one paper"),
+            ("", "all of them, in paper-figures/gallery.html: a quarter of an hour of one core"),
+            ("flat-minima/F1 man", "one of a paper, and those of another"),
             ("--scale small", "those on real CIFAR-10"),
         ),
         ("--scale", "--data", "--model", "--seeds", "--rounds", "--out", *_DRAWN),

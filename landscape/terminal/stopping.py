@@ -23,6 +23,8 @@ EXIT_STOPPED = 75
 """A scheduler's signal stopped the command, and the same command goes on where it was: EX_TEMPFAIL of sysexits.h."""
 
 _SIGNALS = (signal.SIGTERM, signal.SIGUSR1)
+_AGAIN = 0.02
+"""Seconds after which a signal is sent again that Python dropped."""
 
 
 class StoppedError(KeyboardInterrupt):
@@ -122,6 +124,7 @@ def listening() -> Iterator[None]:
         yield
         return
     heard: list[int] = []
+    again: list[threading.Timer] = []
 
     def hear(number: int, frame: FrameType | None) -> None:
         if heard:  # the second one: whoever sends it does not want to wait
@@ -134,6 +137,18 @@ def listening() -> Iterator[None]:
         for stop in _waiting:
             stop.asked = number
 
+    def ignored(unraisable: sys.UnraisableHookArgs) -> None:
+        # Python drops what is raised in a destructor or a weak reference's callback, and the work would go on.
+        if not isinstance(stopped := unraisable.exc_value, KeyboardInterrupt):
+            unraisable_before(unraisable)
+            return
+        heard.clear()
+        number = stopped.signal if isinstance(stopped, StoppedError) else signal.SIGINT
+        again.append(threading.Timer(_AGAIN, os.kill, (os.getpid(), number)))
+        again[-1].daemon = True
+        again[-1].start()
+
+    unraisable_before, sys.unraisablehook = sys.unraisablehook, ignored
     before = {number: signal.getsignal(number) for number in _SIGNALS}
     ours = [number for number, handler in before.items() if handler != signal.SIG_IGN]
     for number in ours:
@@ -143,8 +158,11 @@ def listening() -> Iterator[None]:
     try:
         yield
     finally:
+        for timer in again:
+            timer.cancel()
         for number in ours:
             signal.signal(number, before[number] or signal.SIG_DFL)
+        sys.unraisablehook = unraisable_before
 
 
 def deaf() -> None:

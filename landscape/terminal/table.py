@@ -104,8 +104,8 @@ class Table:
         )
         return "\n\n".join(map(str, parts))
 
-    def for_screen(self) -> str:
-        """The text as standard output takes it: :meth:`folded` on a terminal, in whole lines in a file or a pipe."""
+    def on_screen(self) -> str:
+        """The text that a command prints: :meth:`folded` to the width of the terminal, whole where stdout is none."""
         return self.folded(shutil.get_terminal_size().columns) if sys.stdout.isatty() else str(self)
 
     def csv(self) -> str:

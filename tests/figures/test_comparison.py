@@ -16,7 +16,7 @@ from analysis.source import Source
 from figures.__main__ import main
 from figures.comparison import compare
 from figures.graph import Store
-from landscape import Landscape
+from landscape import FedscapeError, Landscape
 from landscape.storage.pictures import draw_picture
 from landscape.storage.style import PictureStyle
 from landscape.terminal.command import run
@@ -264,3 +264,9 @@ def test_every_text_of_the_sheet_can_be_read_in_a_paper(measured, columns, tmp_p
     draw_picture(measured[0].sheet, tmp_path / "a.png", PictureStyle("paper", columns=columns))
     assert seen == [[]]
     assert "error bars: error bounds" in (tmp_path / "a.caption.txt").read_text(encoding="utf-8")
+
+
+def test_a_path_in_place_of_the_list_is_told(tmp_path):
+    with pytest.raises(FedscapeError, match=r"^compare takes a list .*: compare\(\['runs/a', \.\.\.\], out\)$"):
+        compare("runs/a", tmp_path / "runs")
+    assert not (tmp_path / "runs").exists()

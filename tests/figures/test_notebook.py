@@ -169,3 +169,15 @@ def test_each_cell_of_the_shipped_notebook_shows_a_picture_and_no_more_than_one(
         (image,) = images
         assert image.startswith(b"\x89PNG")
         assert len(output.data["text/plain"]) <= 240
+
+
+def test_a_mistake_shows_the_users_lines_and_one_sentence(tmp_path, capsys):
+    shell = pytest.importorskip("IPython.core.interactiveshell").InteractiveShell(colors="nocolor")
+    missing = tmp_path / "no run"
+    cell = f"from figures import open_run\ndef mine(path):\n    return open_run(path)\nmine({str(missing)!r})\n"
+    assert shell.run_cell(cell).error_in_exec is not None
+    shown = capsys.readouterr().out
+    assert "in mine" in shown
+    assert shown.rstrip().endswith(f"FedscapeError: there is no run and no checkpoint {missing}")
+    assert "figures/runs.py" not in shown
+    assert len(shown.splitlines()) <= 7

@@ -71,7 +71,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     runs = read_runs(command.runs)
     table = report(runs, command.targets, group=command.group)
     shown = presented(table)
-    print(shown if command.wide else shown.for_screen())
+    print(shown if command.wide else shown.on_screen())
     for sentence in warnings(runs):
         print(f"warning: {sentence}", file=sys.stderr)
     if command.csv is not None:

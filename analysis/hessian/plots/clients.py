@@ -28,7 +28,7 @@ def plot_clients(measured: Sequence[ClientEigenvalues]) -> Figure:
     for i, found in enumerate(measured):
         places = np.searchsorted(clients, found.clients) + 0.12 * (i - (len(measured) - 1) / 2)
         style: dict[str, Any] = {"color": COLOURS[i % 7], "marker": MARKERS[i % 7], "linestyle": ""}
-        label = f"{found.title if len(measured) > 1 else 'clients'}: {found.mean:.3g} ± {found.deviation:.2g}"
+        label = f"{found.title if len(measured) > 1 else 'clients'}: {_with_deviation(found.mean, found.deviation)}"
         ax.errorbar(places, found.largest, found.bounds[:, 0], **style, capsize=pt(3), markersize=pt(5), label=label)
         cross_out(ax, places, found.largest, found.converged[:, 0])
         ax.axhline(found.mean, color=COLOURS[i % 7], linestyle=DASHES[i % 7], linewidth=stroke(1.2))
@@ -50,6 +50,14 @@ def plot_clients(measured: Sequence[ClientEigenvalues]) -> Figure:
     ) + crossed([found.converged[:, 0] for found in measured])
     figure.supxlabel(caption, fontsize=pt(8), color="0.3")
     return figure
+
+
+def _with_deviation(mean: float, deviation: float) -> str:
+    """The deviation with two digits, and the mean as far as the deviation goes; ``5.4 ± 1.9``."""
+    if not (np.isfinite([mean, deviation]).all() and deviation > 0):
+        return f"{mean:.3g} ± {deviation:.2g}"
+    decimals = max(0, 1 - int(f"{deviation:.1e}".partition("e")[2]))
+    return f"{mean:.{decimals}f} ± {deviation:.{decimals}f}"
 
 
 def plot_client_curves(runs: Sequence[ClientCurves]) -> Figure:

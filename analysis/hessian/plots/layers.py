@@ -20,6 +20,8 @@ _DECADES = 1.5
 """An axis is logarithmic where its values span more decades."""
 _PANEL, _INCHES_PER_LAYER, _INCHES_PER_LETTER, _INCHES_PER_LINE = 2.4, 0.24, 0.075, 0.18
 _HORIZONTAL = 8
+_ABOVE = 0.08
+"""Free room above the highest marker of an axis from 0, as a share of its length."""
 """Labels are horizontal for up to this many layers with names of up to this many letters."""
 
 
@@ -129,7 +131,8 @@ def _scale(ax: Axes) -> None:
     if heights.size and heights.min() > 0 and np.log10(heights.max() / heights.min()) > _DECADES:
         log_axis(ax)
     elif heights.size:
-        ax.set_ylim(bottom=min(0.0, ax.get_ylim()[0]))
+        bottom, top = ax.get_ylim()
+        ax.set_ylim(min(0.0, bottom), max(top, heights.max() + _ABOVE * (heights.max() - min(0.0, heights.min()))))
 
 
 def _union(lists: list[list[str]]) -> list[str]:

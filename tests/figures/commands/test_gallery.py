@@ -9,7 +9,6 @@ from urllib.parse import unquote
 import pytest
 
 import figures.commands.gallery
-import figures.commands.listing
 import figures.commands.options
 from figures.__main__ import main
 from figures.commands.gallery import Gallery
@@ -71,7 +70,7 @@ def larger():
 @pytest.fixture(autouse=True)
 def only(monkeypatch):
     """The only paper is this one."""
-    for module in (figures.commands.options, figures.commands.listing, figures.commands.gallery):
+    for module in (figures.commands.options, figures.commands.gallery):
         monkeypatch.setattr(module, "PAPERS", (larger(),))
 
 
@@ -80,7 +79,7 @@ def folder(tmp_path_factory):
     """A gallery."""
     out = tmp_path_factory.mktemp("gallery") / "a folder"
     with pytest.MonkeyPatch.context() as patch:
-        for module in (figures.commands.options, figures.commands.listing, figures.commands.gallery):
+        for module in (figures.commands.options, figures.commands.gallery):
             patch.setattr(module, "PAPERS", (larger(),))
         assert main(["gallery", "--out", str(out), "--quiet", "--device", "cpu", "--choose", "smoothing=1"]) == 1
     return out

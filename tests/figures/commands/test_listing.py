@@ -11,14 +11,14 @@ from figures.graph import Store
 from figures.graph.cost import Costs
 from figures.recipes import PAPERS
 from landscape import FedscapeError
+from landscape.terminal.command import run
 from tests.figures.graph.small import paper
 
 
 @pytest.fixture(autouse=True)
 def small(monkeypatch):
     """The only paper is the small one."""
-    for module in (figures.commands.options, figures.commands.listing):
-        monkeypatch.setattr(module, "PAPERS", (paper(),))
+    monkeypatch.setattr(figures.commands.options, "PAPERS", (paper(),))
 
 
 def test_the_list_tells_what_each_needs_how_far_it_is_and_what_it_costs(tmp_path, capsys):
@@ -31,14 +31,21 @@ def test_the_list_tells_what_each_needs_how_far_it_is_and_what_it_costs(tmp_path
 
 
 def test_the_list_of_all_papers_fits_the_terminal(monkeypatch, tmp_path, capsys):
-    for module in (figures.commands.options, figures.commands.listing):
-        monkeypatch.setattr(module, "PAPERS", PAPERS)
+    monkeypatch.setattr(figures.commands.options, "PAPERS", PAPERS)
     assert main(["list", "--out", str(tmp_path)]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert max(map(len, lines)) <= 120
     assert sum(len(made.recipes) for made in PAPERS) == len(lines[2:]) - sum(
         line.startswith(("total", "runs, meas", ">, ?")) for line in lines
     )
+
+
+def test_the_list_of_some_is_theirs_alone(monkeypatch, tmp_path, capsys):
+    monkeypatch.setattr(figures.commands.options, "PAPERS", PAPERS)
+    assert main(["list", "fedsmoo/F2", "man/F4", "--out", str(tmp_path)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in lines[2:6]] == ["fedsmoo/F2", "man/F4a", "man/F4b", "total"]
+    assert re.match(r"total +3 figures and tables +6 +8 ", lines[5])
 
 
 def test_what_is_half_made_is_told_with_its_failures(tmp_path, capsys):
@@ -77,3 +84,31 @@ def test_show_tells_the_cost_of_each_scale(tmp_path, capsys):
 def test_an_unknown_id_is_refused():
     with pytest.raises(FedscapeError, match="T9"):
         main(["make", "small/T9", "--dry-run"])
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (
+            ["show", "flatminima/F1"],
+            "did you mean flat-minima/F1? give a paper (flat-minima, fedsam, man, fedsmoo), one",
+        ),
+        (["list", "F3"], "did you mean flat-minima/F3 or fedsam/F3 or man/F3 or fedsmoo/F3? give"),
+        (
+            ["status", "nothing"],
+            "'nothing': give a paper (flat-minima, fedsam, man, fedsmoo), one of what `list` shows",
+        ),
+        (["make", "man/T3", "--choose", "sample=3"], "nothing called 'sample' is left open in man/T3: there are"),
+        (
+            ["make", "flat-minima/F1", "--choose", "points=a"],
+            "--choose points: it cannot be 'a': give a value such as 17",
+        ),
+    ],
+)
+def test_what_is_not_there_is_one_short_sentence(words, sentence, monkeypatch, tmp_path, capsys):
+    monkeypatch.setattr(figures.commands.options, "PAPERS", PAPERS)
+    assert run(lambda: main([*words, "--out", str(tmp_path / "out")])) == 2
+    told = capsys.readouterr().err
+    assert sentence in told
+    assert told.count("\n") == 1
+    assert len(told) < 260

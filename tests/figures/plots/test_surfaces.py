@@ -10,6 +10,7 @@ from analysis.surface.marked_points import Mark
 from figures.plots import PlanePanel, SurfacePanel, plot_loss_surfaces, plot_over, plot_planes
 from figures.plots.surfaces import capped_log
 from landscape import FedscapeError
+from landscape.storage.style import PictureStyle
 from tests.analysis.surface.plots.test_surface_plots import X, Y, faces, made
 from tests.analysis.surface.test_store import provenance
 
@@ -58,6 +59,17 @@ def test_a_relief_has_the_capped_heights_and_its_panels_share_a_joint_axis():
         assert ax.get_zlim() == pytest.approx((0, np.log(10.1)))
         assert ax.get_title() == panel.title
     assert figure.get_suptitle() == "Figure 1"
+
+
+@pytest.mark.parametrize("joint", [True, False])
+def test_on_a_page_the_height_has_its_label_at_the_colour_bar_alone(joint):
+    screen = plot_loss_surfaces(PANELS, joint=joint)
+    with PictureStyle("paper").drawing():
+        paper = plot_loss_surfaces(PANELS, joint=joint)
+    for figure, there in ((screen, True), (paper, False)):
+        bars = [ax for ax in figure.axes if ax.get_label() == "<colorbar>"]
+        assert [bool(ax.get_zlabel()) for ax in figure.axes if ax not in bars] == [there] * 2
+        assert [bar.get_ylabel() for bar in bars] == ["ln(min(training loss, 10) + 0.1)"] * (1 if joint else 2)
 
 
 def test_jointly_all_panels_are_cut_at_the_largest_cap():

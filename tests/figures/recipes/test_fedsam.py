@@ -216,5 +216,5 @@ def test_every_item_is_made_at_smoke_scale_of_few_rounds(tmp_path):
         captions = [file.read_text(encoding="utf-8") for file in written if file.name.endswith(".caption.txt")]
         assert captions
         assert all("SMOKE SCALE" in text and "digits" in text for text in captions)
-    samples = (tmp_path / "out" / "fedsam" / "T3.md").read_text(encoding="utf-8")
+    samples = (tmp_path / "out" / "smoke" / "fedsam" / "T3.md").read_text(encoding="utf-8")
     assert samples.count("1797") == 3  # 1,442 and 355 digits

@@ -32,9 +32,9 @@ class TestRefusals:
     @pytest.mark.parametrize(
         ("given", "wanted"),
         [
-            ({}, "give --model NAME and --data NAME"),
-            ({"model": "digits_mlp"}, "give --data NAME"),
-            ({"data": "digits"}, "give --model NAME"),
+            ({}, "give --model NAME and --data NAME (in Python model=, data=)"),
+            ({"model": "digits_mlp"}, "give --data NAME (in Python data=)"),
+            ({"data": "digits"}, "give --model NAME (in Python model=)"),
         ],
     )
     def test_without_model_and_data_it_says_what_the_file_is(self, path, given, wanted):

@@ -24,6 +24,7 @@ class Settings:
     samples: int | None = None
     clients: tuple[int, ...] | None = None
     size: int | Literal["full"] = "full"
+    kind: Literal["one", "two"] = "one"
 
     def __post_init__(self) -> None:
         if self.rounds < 0:
@@ -59,6 +60,7 @@ HELP = r" \(see python -m command --help\)$"
         (Settings, ["--samples", "1.5"], "^--samples cannot be '1.5': give INT" + HELP),
         (Settings, ["--clients", "a"], r"^--clients cannot be 'a': give INT \[INT \.\.\.\]" + HELP),
         (Settings, ["--size", "half"], "^--size cannot be 'half': give INT or full" + HELP),
+        (Settings, ["--kind", "three"], r"^invalid choice 'three' for argument '--kind'.* \('one', 'two'\)" + HELP),
         (Settings, ["--rate"], "^Missing value for argument '--rate'"),
         (Settings, ["--rounds", "-1"], "^-1 rounds: give 0 or more$"),
         (Command, ["3", "--rounds", "-1"], "^-1 rounds: give 0 or more$"),

@@ -45,6 +45,43 @@ def test_codes_and_sentences(action, number, code, sentence, capsys):
     assert EXIT_STOPPED == os.EX_TEMPFAIL
 
 
+@pytest.mark.parametrize(
+    ("number", "code", "sentence"), [(signal.SIGTERM, 75, "stopped by SIGTERM"), (signal.SIGINT, 130, "interrupted")]
+)
+def test_a_signal_in_a_callback_whose_errors_python_drops_still_stops(number, code, sentence, capsys):
+    class Dropped:
+        def __del__(self):
+            send(number)
+            sum(range(1000))  # the handler runs before the destructor ends
+
+    def work():
+        with continuing("the same command continues"):
+            Dropped()
+            end = time.monotonic() + PATIENCE
+            while time.monotonic() < end:
+                pass
+
+    hook = sys.unraisablehook
+    assert run(work) == code
+    assert capsys.readouterr().err == f"{sentence}: the same command continues\n"
+    assert sys.unraisablehook is hook
+
+
+def test_other_errors_that_python_drops_are_told_as_before(monkeypatch):
+    class Dropped:
+        def __del__(self):
+            raise OSError("told")
+
+    def work():
+        Dropped()
+        return 0
+
+    told = []
+    monkeypatch.setattr(sys, "unraisablehook", lambda unraisable: told.append(str(unraisable.exc_value)))
+    assert run(work) == 0
+    assert told == ["told"]
+
+
 def test_deferred_a_signal_waits_for_the_end_of_a_step():
     done = []
 

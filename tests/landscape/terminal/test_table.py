@@ -80,7 +80,7 @@ def test_a_screen_gets_lines_that_fit_and_a_pipe_whole_ones(monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
     for terminal, text in ((True, table.folded(80)), (False, str(table))):
         monkeypatch.setattr(sys.stdout, "isatty", lambda terminal=terminal: terminal)
-        assert table.for_screen() == text
+        assert table.on_screen() == text
 
 
 @pytest.mark.parametrize("width", [40, 80, 100, 200])
@@ -98,3 +98,12 @@ def test_a_folded_table_fits_and_leaves_nothing_out(width):
     assert all(block.splitlines()[2].startswith("fedavg ") for block in blocks)
     if width == 200:
         assert text == str(table)
+
+
+def test_what_a_command_prints_is_folded_on_a_terminal_only(monkeypatch):
+    table = Table(tuple(f"column {i}" for i in range(20)), (tuple(map(float, range(20))),))
+    monkeypatch.setenv("COLUMNS", "60")
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: False)
+    assert table.on_screen() == str(table)
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    assert table.on_screen() == table.folded(60) != str(table)

@@ -78,6 +78,12 @@ def test_several_share_the_axes_in_colours_markers_and_dashes_of_their_own(one):
     assert [text.get_text() for text in legend.get_texts()] == ["a run, round 3", "another"]
 
 
+def test_no_marker_lies_on_the_frame(one):
+    for ax in plot_layers([one]).axes:
+        heights = [height for line in ax.get_lines() for height in line.get_ydata() if height == height]
+        assert ax.get_ylim()[1] >= 1.07 * max(heights)
+
+
 def test_an_axis_over_decades_is_logarithmic_unless_there_are_values_below_0():
     def scale(values: list[float]) -> str:
         return plot_layers([("", *made_up(["a", "b"], values))]).axes[0].get_yscale()
