@@ -178,6 +178,8 @@ class _Training:
         samples = self.dataset.train.placed(device)
         asked = replace(settings, executor=directory.executor(settings.executor))
         self.choice = choose(self.model, samples, algorithm, local, asked)
+        if asked.executor != settings.executor:
+            self.choice = replace(self.choice, reason="as the run began")
         self.settings = settings = replace(settings, executor=self.choice.name)
         self.federation = Federation(
             algorithm,

@@ -262,7 +262,7 @@ def test_a_run_of_a_version_without_executors_goes_on_one_by_one(tmp_path, capsy
         del config["settings"][name]
     file.write_text(json.dumps(config))
     train(FedAvg(), SMALL, out=tmp_path / "run", resume=True, progress=True)
-    assert "one after the other" in capsys.readouterr().err
+    assert "one after the other: as the run began" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(("before", "after"), [("sequential", "batched"), ("batched", "sequential")])
