@@ -91,7 +91,7 @@ def test_corruptions_keep_what_was_evaluated(checkpoint, tmp_path):
     assert state.read_bytes().endswith(b"]\n")
 
 
-@pytest.mark.parametrize("jobs", [1, 2])
+@pytest.mark.parametrize("jobs", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_figures_end_with_all_their_processes(tmp_path, jobs):
     out = tmp_path / "out"
     words = ["make", "man/F1", "--rounds", 100_000, "--jobs", jobs, "--out", out, "--quiet", "--device", "cpu"]

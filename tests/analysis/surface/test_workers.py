@@ -203,9 +203,8 @@ def test_a_script_that_cannot_be_spawned_from_is_told_so(tmp_path):
     assert "FedscapeError: the worker processes could not start: a script that measures needs" in ended.stderr
 
 
-@pytest.mark.parametrize(
-    "options", [{"points": 21}, pytest.param({"points": 5, "exact": True, "test": True}, marks=pytest.mark.slow)]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("options", [{"points": 21}, {"points": 5, "exact": True, "test": True}])
 def test_surface_is_the_same_where_processes_are_spawned(tmp_path, spawned, options, monkeypatch):
     monkeypatch.delattr(os, "fork")  # spawning does without on Windows, and needs no more than a C call elsewhere
     checkpoint = save_checkpoint(tmp_path / "ckpt.pt")

@@ -40,7 +40,7 @@ def streams(pdf: bytes) -> bytes:
     return pdf + b"".join(opened)
 
 
-@pytest.mark.parametrize("style", ["screen", "paper"])
+@pytest.mark.parametrize("style", [pytest.param("screen", marks=pytest.mark.slow), "paper"])
 def test_no_font_is_type_3(style, tmp_path):
     for suffix in ("pdf", "ps", "eps"):
         draw_picture(drawn, tmp_path / f"a.{suffix}", style)

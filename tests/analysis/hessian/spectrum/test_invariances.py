@@ -216,6 +216,7 @@ def test_standard_errors_of_the_diagonal_cover_in_each_coordinate(name):
     assert share.min() >= 0.87  # 120 coordinates of 200 seeds each: the worst of them by chance
 
 
+@pytest.mark.slow
 def test_standard_errors_of_a_nets_hessian_cover():
     landscape = small_landscape()
     exact = dense_hessian(landscape)

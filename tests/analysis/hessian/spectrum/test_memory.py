@@ -144,12 +144,14 @@ json.dump(found, sys.stdout)
 """)
 
 
+@pytest.mark.slow
 def test_without_graphs_a_product_takes_one_micro_batch_however_many_there_are(activations):
     assert activations["graph"] > 2 * SLACK  # else slack hides it
     assert activations["few"] <= 1.2 * activations["graph"] + SLACK
     assert activations["many"] <= 1.2 * activations["graph"] + SLACK
 
 
+@pytest.mark.slow
 def test_kept_graphs_weigh_what_they_are_said_to(activations):
     assert activations["graphs"] == 4
     held = activations["kept"] - activations["graph"]
@@ -157,10 +159,12 @@ def test_kept_graphs_weigh_what_they_are_said_to(activations):
     assert held <= 1.1 * 4 * activations["weight"] + SLACK
 
 
+@pytest.mark.slow
 def test_graphs_are_kept_within_the_memory_given(activations):
     assert activations["bounded"] <= 1.1 * activations["budget"] + 1.2 * activations["graph"] + SLACK
 
 
+@pytest.mark.slow
 def test_principal_components_take_the_planes_own_vectors_beside_the_models(activations):
     block, plane, vector = 8 * 2**20, activations["plane"], activations["vector"]
     assert 3 * vector <= plane <= 3 * vector + 4 * block + SLACK
