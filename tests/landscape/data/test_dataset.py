@@ -38,6 +38,13 @@ class TestStructure:
         with pytest.raises(FedscapeError, match=r"own: training and test data are each two arrays or tensors"):
             make_dataset("own", part, (self.X, self.Y))
 
+    def test_grey_images_without_an_axis_of_channels_are_refused(self):
+        images, labels = np.zeros((4, 8, 6), np.uint8), np.array([0, 1, 0, 1])
+        with pytest.raises(FedscapeError, match=r"images are \(4, 8, 6\).*images\[:, None\]"):
+            make_dataset("mine", (images, labels), (images, labels))
+        one = make_dataset("mine", (images[:, None], labels), (images[:, None], labels))
+        assert (one.input_shape, one.train.mean.shape) == ((1, 8, 6), (1, 1, 1))
+
     def test_a_subset_keeps_its_pairs(self):
         samples = Samples(torch.arange(4)[:, None].float(), torch.arange(4))
         x, y = samples.stored(torch.tensor([2, 0]))
