@@ -139,10 +139,6 @@ def make_dataset(
         raise FedscapeError(f"{name}: labels are {y.dtype}, they must be integers")
     if x.shape[1:] != test[0].shape[1:]:
         raise FedscapeError(f"{name}: training inputs are {x.shape[1:]}, test inputs {test[0].shape[1:]}")
-    if x.dtype == np.uint8 and x.ndim == 3:  # else the rows of an image would be taken for channels
-        raise FedscapeError(
-            f"{name}: images are {x.shape}, they must be [n, C, H, W]: give grey ones as images[:, None]"
-        )
     count = classes if classes is not None else int(y.max(initial=0)) + 1
     if count > MOST_CLASSES:
         raise FedscapeError(
@@ -191,6 +187,10 @@ def _arrays(name: str, part: tuple[np.ndarray | Tensor, np.ndarray | Tensor]) ->
     ):
         raise FedscapeError(f"{name}: training and test data are each two arrays or tensors, (inputs, labels)")
     inputs, labels = (a.numpy(force=True) if isinstance(a, Tensor) else a for a in part)
+    if inputs.dtype == np.uint8 and inputs.ndim == 3:  # else the rows of an image would be taken for channels
+        raise FedscapeError(
+            f"{name}: images are {inputs.shape}, and must be [n, C, H, W]: give grey ones as images[:, None]"
+        )
     return inputs, labels
 
 
