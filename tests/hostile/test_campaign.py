@@ -16,7 +16,7 @@ from tests.hostile.kinds import KINDS
 
 pytestmark = pytest.mark.skipif(not os.path.exists("/proc/self/clear_refs"), reason="memory is measured on Linux")
 FEW, MANY = 3, 300
-GROUPS = ("checkpoint", "state", "config", "metrics resumed", "partition", "surface", "report", "failure", "data")
+GROUPS = ("checkpoint", "state", "metrics resumed", "partition", "surface", "report")
 """The kinds that the fast test takes."""
 
 
