@@ -196,9 +196,10 @@ class Settings:
         return asdict(self)
 
 
+SPEED = ("device", "data_dir", "client_store", "executor", "clients_at_once")
+"""Settings that decide where and how a run computes and from where it reads, and not its result (but for rounding)."""
 FREE_ON_RESUME = (
-    "rounds", "device", "data_dir", "eval_every", "client_accuracy", "client_test", "executor", "clients_at_once",
-    "client_store", "save_every", "save_clients",
+    *SPEED, "rounds", "eval_every", "client_accuracy", "client_test", "save_every", "save_clients",
 )  # fmt: skip
 """Settings that may change when a run is resumed: they do not change what is computed in a round (another device
 or executor changes it by rounding)."""

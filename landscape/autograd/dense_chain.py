@@ -53,6 +53,7 @@ class DenseChain:
 
     def __init__(self, space: ParameterSpace, layers: list[Dense | Pointwise]) -> None:
         self._space, self._layers = space, layers
+        self._first = next(k for k, layer in enumerate(layers) if isinstance(layer, Dense))
 
     @classmethod
     def of(cls, module: nn.Module, space: ParameterSpace) -> DenseChain | None:
@@ -79,9 +80,12 @@ class DenseChain:
         whole = every == sum(1 for _ in module.modules()) and used == len(places)
         return cls(space, found) if whole and found else None
 
-    def forward(self, w: Tensor, x: Tensor) -> tuple[Tensor, list[Tensor]]:
+    def parameters(self, w: Tensor) -> list[Tensor]:
+        """The parameters of each model by tensor, [S, *shape]: views of w [S, d]."""
+        return list(self._space.unflatten(w).values())
+
+    def forward(self, parameters: list[Tensor], x: Tensor) -> tuple[Tensor, list[Tensor]]:
         """The outputs [S, n, classes] for inputs [S, n, ...], and the values before each layer, for the slopes."""
-        parameters = list(self._space.unflatten(w).values())
         x, before = x.flatten(2), []
         for layer in self._layers:
             if isinstance(layer, Pointwise):
@@ -93,12 +97,10 @@ class DenseChain:
             x = torch.bmm(x, weight) if layer.bias < 0 else torch.baddbmm(parameters[layer.bias][:, None], x, weight)
         return x, before
 
-    def slopes(self, w: Tensor, before: list[Tensor], slope: Tensor) -> Tensor:
+    def slopes(self, parameters: list[Tensor], before: list[Tensor], slope: Tensor) -> Tensor:
         """The gradients [S, d] from the slopes by the outputs, [S, n, classes]."""
-        parameters = list(self._space.unflatten(w).values())
-        found = torch.empty_like(w)
-        own = list(self._space.unflatten(found).values())  # views: one split, and shapes of rows
-        first = next(k for k, layer in enumerate(self._layers) if isinstance(layer, Dense))
+        found = parameters[0].new_empty(len(slope), self._space.dimension)
+        own, first = self.parameters(found), self._first
         for k in range(len(self._layers) - 1, first - 1, -1):
             layer = self._layers[k]
             if isinstance(layer, Pointwise):

@@ -104,15 +104,15 @@ class StackedModule:
 
 class _ChainPass(Pass):
     def __init__(self, chain: DenseChain, w: Tensor, inputs: Tensor) -> None:
-        self._chain, self._w, self.penalty = chain, w, None
+        self._chain, self._parameters, self.penalty = chain, chain.parameters(w), None
         with torch.no_grad():
-            outputs, self._before = chain.forward(w, inputs)
+            outputs, self._before = chain.forward(self._parameters, inputs)
         self.outputs = outputs.requires_grad_()
 
     def gradient(self, scalars: Tensor) -> Tensor:
         (slope,) = torch.autograd.grad(scalars.sum(), self.outputs)
         with torch.no_grad():
-            return self._chain.slopes(self._w, self._before, slope)
+            return self._chain.slopes(self._parameters, self._before, slope)
 
 
 class _VmapPass(Pass):

@@ -34,10 +34,18 @@ def _raised() -> int:
     Raises:
         FedscapeError: it is no number of bytes.
     """
-    given = os.environ.get(VARIABLE, "0")
-    if not given.isdecimal() or len(given) > 18:
-        raise FedscapeError(f"the environment variable {VARIABLE} is '{given}': give a number of bytes")
-    return int(given)
+    return number_of_bytes(os.environ.get(VARIABLE, "0"), f"the environment variable {VARIABLE}")
+
+
+def number_of_bytes(text: str, given: str) -> int:
+    """The number that a text is; ``given`` names where it was given.
+
+    Raises:
+        FedscapeError: it is none.
+    """
+    if not text.isdecimal() or len(text) > 18:
+        raise FedscapeError(f"{given} is '{text}': give a number of bytes")
+    return int(text)
 
 
 def require_size(path: str | Path, size: int, what: str, *, limit: int) -> None:

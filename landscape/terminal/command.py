@@ -137,7 +137,7 @@ def _with_limits(arguments: Sequence[str]) -> list[str]:
     Raises:
         FedscapeError: it has no number.
     """
-    from landscape.storage.limits import VARIABLE
+    from landscape.storage.limits import VARIABLE, number_of_bytes
 
     left, words = [], iter(arguments)
     for word in words:
@@ -145,10 +145,7 @@ def _with_limits(arguments: Sequence[str]) -> list[str]:
         if name not in ("--max-bytes", "--max_bytes"):
             left.append(word)
             continue
-        value = value if equals else next(words, "")
-        if not value.isdecimal() or len(value) > 18:
-            raise FedscapeError(f"--max-bytes is '{value}': give a number of bytes")
-        os.environ[VARIABLE] = value
+        os.environ[VARIABLE] = str(number_of_bytes(value if equals else next(words, ""), "--max-bytes"))
     return left
 
 

@@ -194,6 +194,16 @@ def refusal(module: StackedModule, data: Samples, algorithm: Algorithm, local: L
     return None if reason is None else f"the model is not fit for it: {reason}"
 
 
+def require_at_once(module: StackedModule, data: Samples, algorithm: Algorithm, local: LocalWork) -> None:
+    """Refuse what :func:`refusal` has a reason against.
+
+    Raises:
+        FedscapeError: clients cannot be trained at once.
+    """
+    if reason := refusal(module, data, algorithm, local):
+        raise FedscapeError(f"clients cannot be trained at once: {reason}; give --executor sequential")
+
+
 class BatchedExecutor(SequentialExecutor):
     """Trains several clients at once, as rows of one state [S, d]; equal to the sequential one to rounding.
 
@@ -237,8 +247,7 @@ class BatchedExecutor(SequentialExecutor):
     ) -> None:
         super().__init__(model, data, partition, algorithm, local)
         self._stacked = StackedModule(model)
-        if reason := refusal(self._stacked, data, algorithm, local):
-            raise FedscapeError(f"clients cannot be trained at once: {reason}; give --executor sequential")
+        require_at_once(self._stacked, data, algorithm, local)
         self._width = width or WIDTH
         self._held = [torch.from_numpy(indices).to("cpu", torch.long) for indices in partition.clients]
         parts = local.parts

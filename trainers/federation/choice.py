@@ -8,10 +8,9 @@ from landscape.autograd.flat import FlatModule
 from landscape.autograd.stacked import StackedModule
 from landscape.data.micro_batches import cost_in
 from landscape.data.samples import Samples
-from landscape.errors import FedscapeError
 from landscape.partitions.partition import Partition
 from trainers.algorithm import Algorithm
-from trainers.federation.batched import BatchedExecutor, refusal
+from trainers.federation.batched import BatchedExecutor, refusal, require_at_once
 from trainers.federation.execution import SequentialExecutor
 from trainers.federation.local import LocalWork
 from trainers.settings import ExecutorName, Settings
@@ -66,8 +65,7 @@ def choose(model: FlatModule, data: Samples, algorithm: Algorithm, local: LocalW
     if settings.executor == "sequential":
         return Choice("sequential", 1, "as asked for")
     if settings.executor == "batched":
-        if reason := refusal(StackedModule(model), data, algorithm, local):
-            raise FedscapeError(f"clients cannot be trained at once: {reason}; give --executor sequential")
+        require_at_once(StackedModule(model), data, algorithm, local)
         return Choice("batched", width, "as asked for")
     reason = _against(model, data, algorithm, local, width)
     return Choice("batched", width, "a step is small") if reason is None else Choice("sequential", 1, reason)

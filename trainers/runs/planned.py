@@ -21,15 +21,13 @@ from trainers.parts.parts import Parts
 from trainers.runs.records import RecordedRun, read_runs
 from trainers.runs.run import train
 from trainers.runs.stored import FAILURE
-from trainers.settings import Settings
+from trainers.settings import SPEED, Settings
 
 State = Literal["missing", "partial", "done", "failed"]
 """Of something that is kept: never begun, begun, whole, or ended by an error (which the next attempt tries again)."""
 
 SCHEMA = 1
 """Of the result of a run; raised where the same settings come to mean another computation."""
-SPEED = ("device", "data_dir", "client_store", "executor", "clients_at_once")
-"""Settings that decide where a run computes and from where it reads, and not its result (but for rounding)."""
 
 
 def content_key(content: dict[str, Any]) -> str:

@@ -17,6 +17,7 @@ from landscape.storage.style import PictureStyle, StyleName
 from trainers.runs.protocol import protocol
 from trainers.runs.showing import facts_of, plot_training
 from trainers.runs.stored import RESULT, read_config, read_metrics, without_repeats
+from trainers.settings import SPEED
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -24,16 +25,7 @@ if TYPE_CHECKING:
 Record = dict[str, Any]
 Status = Literal["finished", "diverged", "unfinished"]
 
-SAME_RESULT = (
-    "seed",
-    "device",
-    "data_dir",
-    "save_every",
-    "save_clients",
-    "client_store",
-    "executor",
-    "clients_at_once",
-)
+SAME_RESULT = (*SPEED, "seed", "save_every", "save_clients")
 """Settings in which runs of one group may differ: they change neither what is trained nor for how long."""
 
 _LAST_SHARE = 0.1
