@@ -24,6 +24,7 @@ setup(
         "analysis.surface.plots": ["*.html", "*.js"],
         "figures.printed": ["*.csv"],
         "figures.recipes": ["*.html"],
+        "figures.report": ["*.html", "*.css", "*.js"],
     },
     install_requires=[
         "torch>=2.6",

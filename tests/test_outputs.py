@@ -73,6 +73,9 @@ CASES = {
         figures.main, ("compare", "CKPT", "CKPT"), figures.Compare, {},
         {"out": tuple(f"compare.{kind}" for kind in ("png", "pdf", "svg", "txt", "csv"))}, ("checkpoints", "data_dir"),
     ),
+    "page": Case(
+        figures.main, ("report", "CKPT"), figures.Report, {"out": "x.html"}, {}, ("checkpoints", "data_dir")
+    ),
     "demo": Case(figures.main, ("demo",), figures.Demo, {}, {"out": ("compare/compare.png",)}),
     "contact-sheet": Case(
         figures.main, ("contact-sheet", "digits"), figures.ContactSheet, {"out": "x.png"}, {}, ("data_dir",)

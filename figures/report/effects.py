@@ -159,8 +159,10 @@ def sentence(quantity: str, effect: Effect, a: str, b: str, *, points: bool = Fa
         span = f"{low:.2g} to {high:.2g}"
         open_span = f"{effect.low * scale:+.2g} to {effect.high * scale:+.2g}{unit}"
     if effect.seeds < 2:
-        apart = f"{quantity} of {a} is {what}" if effect.decided else f"{quantity} of {a} and of {b} are the same"
-        return f"{apart} in these runs; one seed says nothing of others"
+        if effect.decided:
+            return f"{quantity} of {a} is {what} in these runs; one seed says nothing of others"
+        errors = f"{open_span}, by the measurements' errors"
+        return f"{quantity} of {a} and of {b} cannot be told apart in these runs ({errors})"
     basis = f"{100 * effect.level:.3g} %, {effect.seeds} seeds"
     if effect.decided:
         return f"{quantity} of {a} is {what} ({span}, {basis})"
