@@ -61,7 +61,7 @@ def test_help_all_has_every_option_and_help_only_options_that_there_are(program,
         with pytest.raises(SystemExit) as end:
             _read(program, [word])
         assert end.value.code == 0
-        told = set(re.findall(r"(?<![\w`-])--[a-z][\w-]*", _without_examples(capsys.readouterr().out)))
+        told = set(re.findall(r"(?<![\w`-])(?:--[a-z][\w-]*|-[a-z]\b)", _without_examples(capsys.readouterr().out)))
         if every:
             assert told >= NAMES[program], NAMES[program] - told
         else:

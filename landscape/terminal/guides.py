@@ -267,7 +267,7 @@ _ALL = (
         "Write one page of models to pass around: verdict, what to trust, curves, spectra, surfaces.",
         (
             ("runs/*", "all runs, in report.html; those that differ in their seed alone are a group"),
-            ("runs/fedavg runs/fedasam --out two.html", "two of them"),
+            ("runs/fedavg runs/fedasam -o two.html", "two of them"),
             ("runs/* --no-surfaces --samples 500", "quickly, on 500 samples"),
         ),
         (
