@@ -63,14 +63,15 @@ def _fastest(work: Callable[[], object], device: torch.device) -> float:
     work()
     best, end = float("inf"), time.perf_counter() + _SECONDS
     while best == float("inf") or time.perf_counter() < end:
-        _wait(device)
+        wait(device)
         start = time.perf_counter()
         work()
-        _wait(device)
+        wait(device)
         best = min(best, time.perf_counter() - start)
     return best
 
 
-def _wait(device: torch.device) -> None:
+def wait(device: torch.device) -> None:
+    """Wait until a GPU has done what was asked of it."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)

@@ -17,7 +17,7 @@ from torch.profiler import ProfilerActivity, record_function
 from landscape.compute.regions import Unit, watch
 from landscape.errors import FedscapeError
 from landscape.profiling.kinds import COUNTED, DISPATCH, kind_of, product_flops
-from landscape.profiling.peak import measured_peak
+from landscape.profiling.peak import measured_peak, wait
 from landscape.profiling.profile import PROFILE, TRACE, DeviceTime, OperatorTime, Profile
 
 _MARK = "fedscape: "
@@ -41,7 +41,7 @@ class Profiler:
         self._seen = self._profiled = 0
         self._inside = False
         self._recorder: Any = None
-        self._before = self._seconds = 0.0
+        self._before = 0.0
         self._threads = 1
         self._device, self._precision = torch.device("cpu"), "float32"
 
@@ -65,6 +65,7 @@ class Profiler:
         start = time.perf_counter()
         if self._seen <= self._skip:
             yield
+            wait(device)
             self._before = time.perf_counter() - start
             return
         if self._recorder is None:
@@ -76,6 +77,7 @@ class Profiler:
         try:
             with self.region(_REST[name]):
                 yield
+                wait(device)  # what a GPU has still to do is of this unit
                 self._profiled += 1
         finally:
             self._inside = False

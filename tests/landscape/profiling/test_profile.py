@@ -98,7 +98,7 @@ def test_seconds_by_part_and_by_kind_add_up_to_those_on_the_clock():
     profile = rounds(work)
     assert sum(profile.parts.values()) == pytest.approx(profile.seconds, rel=1e-9)
     assert sum(profile.kinds.values()) == pytest.approx(profile.seconds, rel=1e-9)
-    assert profile.seconds == pytest.approx(sum(clock[1:]), rel=0.1)
+    assert 0.98 * sum(clock[1:]) < profile.seconds < 3 * sum(clock[1:]), "other work may come in between"
     assert 0.04 <= profile.parts["waiting"] < profile.parts["waiting"] + profile.parts["inner"] < profile.seconds
     assert 0.02 <= profile.parts["aggregation and server"] <= profile.seconds - 0.04
     assert profile.kinds[DISPATCH] >= 0.06, "sleeping is no operator's work"
