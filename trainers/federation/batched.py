@@ -11,6 +11,7 @@ from torch.nn import functional as F
 
 from landscape.autograd.flat import FlatModule
 from landscape.autograd.stacked import StackedModule
+from landscape.compute.regions import marked
 from landscape.data.samples import Samples
 from landscape.errors import FedscapeError
 from landscape.partitions.partition import Partition
@@ -139,6 +140,7 @@ class RowsBatch:
         self.losses: Tensor | None = None
         self.gradients = 0
 
+    @marked("gradients")
     def gradient(self, w: Tensor) -> Tensor:
         """The gradients at ``w``, [S, d]."""
         self.gradients += 1
@@ -309,6 +311,7 @@ class BatchedExecutor(SequentialExecutor):
             all_statistics,
         )
 
+    @marked("data")
     def _rows(self, crowd: Crowd, step: int) -> DrawnRows:
         """The mini-batches of a step."""
         counts = [each.counts[step] for each in crowd.batches]

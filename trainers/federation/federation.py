@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from landscape.compute.randomness import numpy_generator
+from landscape.compute.regions import within
 from landscape.errors import FedscapeError
 from landscape.storage.plain import Numbers
 from landscape.storage.schema import Either, Keyed, Number, Record, require
@@ -146,7 +147,7 @@ class Federation:
         clock = _Clock(sent.w.device)
         bytes_up = self._ask(sampled, sent, round) if self.algorithm.two_phases else 0
         loss, seen, steps, gradients = torch.zeros((), dtype=torch.float64, device=sent.w.device), 0, 0, 0
-        for result in self.executor.work(sampled, sent, self.store, round):
+        for result in within("local arithmetic", self.executor.work(sampled, sent, self.store, round)):
             clock.lap("local")
             aggregate.add(result.upload, self._weight(result.client), result.model, result.steps)
             self.store.put(result.client, result.state)

@@ -15,6 +15,7 @@ from landscape.batchnorm import BatchStatistics
 from landscape.compute.cost import SampleCost
 from landscape.compute.precision import Precision
 from landscape.compute.randomness import global_seed
+from landscape.compute.regions import marked
 from landscape.data.micro_batches import micro_batch_size
 from landscape.data.samples import Samples
 from landscape.errors import FedscapeError
@@ -138,6 +139,7 @@ class Drawn:
     share: float = 1.0
 
 
+@marked("data")
 def draw(data: Samples, indices: Tensor, local: LocalWork, generator: torch.Generator, dtype: torch.dtype) -> Drawn:
     """The samples at these positions, augmented as ``local`` says by draws from ``generator``."""
     inputs, targets = data.stored(indices)
@@ -182,6 +184,7 @@ class Batch:
         seen = State.of({**client.tensors(), **self._moved})
         self._move = lambda inputs: adversary.move(inputs, seen)
 
+    @marked("gradients")
     def gradient(self, w: Tensor) -> Tensor:
         """The mini-batch gradient at ``w``, [d]."""
         self.model.load(w)
@@ -246,6 +249,7 @@ class WholeData:
         self._model, self._data, self._indices, self._stream, self._task = model, data, indices, stream, task
         self._cost, self._precision = cost, precision or Precision()
 
+    @marked("gradients")
     def gradient(self, w: Tensor) -> Tensor:
         """The gradient at ``w`` of the mean loss over all of the client's samples, [d]."""
         total = torch.zeros_like(w)
