@@ -80,13 +80,9 @@ class DenseChain:
     def of(cls, module: nn.Module, space: ParameterSpace) -> DenseChain | None:
         """The chain that a module is, or ``None``: not a sequence of such layers, or with hooks, frozen, shared or
         repeated ones."""
-        if type(module) not in (nn.Sequential, nn.Linear):
-            return None
         places = {entry.name: k for k, entry in enumerate(space.entries)}
         found: list[Dense | Pointwise] = []
-        for name, layer in module.named_modules():
-            if layer._forward_hooks or layer._forward_pre_hooks or layer._backward_hooks:
-                return None
+        for name, layer in in_order(module) or []:
             if type(layer) is nn.Linear:
                 own = [f"{name}.{parameter}".lstrip(".") for parameter, _ in layer.named_parameters(recurse=False)]
                 if not set(own) <= places.keys():
@@ -96,10 +92,8 @@ class DenseChain:
                 found.append(_POINTWISE[type(layer)])
             elif not _only_shapes(layer):
                 return None
-        every = sum(1 for _ in module.named_modules(remove_duplicate=False))
         used = sum((each.bias >= 0) + 1 for each in found if isinstance(each, Dense))
-        whole = every == sum(1 for _ in module.modules()) and used == len(places)
-        return cls(space, found) if whole and found else None
+        return cls(space, found) if found and used == len(places) else None
 
     def forward(self, w: Tensor, inputs: Tensor) -> tuple[Tensor, Run]:
         """The outputs [S, classes, n] of models w [S, d] on inputs [S, n, ...], and what their slopes need."""
@@ -149,7 +143,25 @@ class DenseChain:
         return found
 
 
+def in_order(module: nn.Module) -> list[tuple[str, nn.Module]] | None:
+    """The layers of a sequence with their names, or ``None``: another module, or with hooks or repeated layers.
+
+    Example:
+        >>> import torch
+        >>> from landscape.autograd.dense_chain import in_order
+        >>> in_order(torch.nn.Sequential(torch.nn.Linear(1, 1), torch.nn.Sequential(torch.nn.ReLU())))
+        [('0', Linear(in_features=1, out_features=1, bias=True)), ('1.0', ReLU())]
+    """
+    if type(module) not in (nn.Sequential, nn.Linear):
+        return None
+    every = list(module.named_modules(remove_duplicate=False))
+    hooked = any(layer._forward_hooks or layer._forward_pre_hooks or layer._backward_hooks for _, layer in every)
+    if hooked or len(every) != len(list(module.modules())):
+        return None
+    return [(name, layer) for name, layer in every if type(layer) is not nn.Sequential]
+
+
 def _only_shapes(layer: nn.Module) -> bool:
     """Whether a layer passes on all numbers of a sample as they are, in a row."""
     flattens = isinstance(layer, nn.Flatten) and (layer.start_dim, layer.end_dim) == (1, -1)
-    return flattens or type(layer) in (nn.Sequential, nn.Identity)
+    return flattens or type(layer) is nn.Identity

@@ -11,8 +11,10 @@ from torch.func import functional_call, vmap
 from landscape.activations import MAN
 from landscape.autograd.dense_chain import DenseChain
 from landscape.autograd.flat import FlatModule
+from landscape.autograd.grouped import GroupedConvolutions
 from landscape.autograd.memory_format import plain_copy, same_outputs
 from landscape.batchnorm import BatchStatistics
+from landscape.space import ParameterSpace
 
 
 class Pass:
@@ -38,8 +40,9 @@ class Pass:
 class StackedModule:
     """S copies of a module, each with parameters and buffers of its own, applied to S batches at once.
 
-    A chain of dense layers is computed by one batched product a layer; any other module by ``torch.func.vmap``.  On a
-    small network both cost little more than one copy alone, whose time is that of Python and of starting kernels.
+    A chain of dense layers is computed by one batched product a layer, a chain of convolutions by one grouped
+    convolution a layer; any other module by ``torch.func.vmap``.  On a small network they cost little more than one
+    copy alone, whose time is that of Python and of starting kernels.
 
     Args:
         flat: the module; it is not changed.
@@ -63,6 +66,7 @@ class StackedModule:
         self._module, self._whole = plain_copy(flat.module).train(), flat.module
         self.space, self.dtype = flat.space, flat.dtype
         self._chain = DenseChain.of(self._module, self.space)
+        self._convolutions = GroupedConvolutions.of(self._module, self.space)
 
     def run(
         self, w: Tensor, inputs: Tensor, buffers: Mapping[str, Tensor] | None = None, man: MAN | None = None
@@ -78,6 +82,8 @@ class StackedModule:
         """
         if self._chain is not None and man is None:
             return _ChainPass(self._chain, w, inputs)
+        if self._convolutions is not None and man is None and inputs.dim() == 5:
+            return _GroupedPass(self._convolutions, self.space, w, inputs)
         return _VmapPass(self, w, inputs, buffers or {}, man)
 
     def classes(self, inputs: Tensor) -> int:
@@ -121,13 +127,43 @@ class _ChainPass(Pass):
         return self._chain.slopes(self._run, slopes)
 
 
-class _VmapPass(Pass):
+class _GraphPass(Pass):
+    """A pass whose gradient is autograd's.
+
+    Args:
+        parameters: of each model, by tensor: leaves.
+        outputs: [S, classes, n].
+        penalty: [S], or none.
+    """
+
+    def __init__(self, parameters: list[Tensor], outputs: Tensor, penalty: Tensor | None) -> None:
+        self._parameters, self._found = parameters, [outputs] if penalty is None else [outputs, penalty]
+        self.outputs, self.penalty = outputs.detach(), None if penalty is None else penalty.detach()
+
+    def gradient(self, slopes: Tensor) -> Tensor:
+        weights = [slopes, *(torch.ones_like(penalty) for penalty in self._found[1:])]
+        live = [k for k, value in enumerate(self._found) if value.requires_grad]
+        found = torch.autograd.grad(
+            [self._found[k] for k in live], self._parameters, [weights[k] for k in live], allow_unused=True
+        )
+        parts = [torch.zeros_like(p) if g is None else g for p, g in zip(self._parameters, found, strict=True)]
+        return torch.cat([part.reshape(len(part), -1) for part in parts], dim=1)
+
+
+class _GroupedPass(_GraphPass):
+    def __init__(self, chain: GroupedConvolutions, space: ParameterSpace, w: Tensor, inputs: Tensor) -> None:
+        parameters = [part.detach().requires_grad_() for part in space.unflatten(w).values()]
+        with torch.enable_grad():
+            super().__init__(parameters, chain.forward(parameters, inputs), None)
+
+
+class _VmapPass(_GraphPass):
     def __init__(
         self, stack: StackedModule, w: Tensor, inputs: Tensor, buffers: Mapping[str, Tensor], man: MAN | None
     ) -> None:
         named = stack.space.unflatten(w)
-        self._parameters = [part.detach().requires_grad_() for part in named.values()]
-        own = {**dict(zip(named, self._parameters, strict=True)), **buffers}
+        parameters = [part.detach().requires_grad_() for part in named.values()]
+        own = {**dict(zip(named, parameters, strict=True)), **buffers}
         module = stack._module
 
         def one(mine: dict[str, Tensor], batch: Tensor) -> tuple[Tensor, ...]:
@@ -138,16 +174,5 @@ class _VmapPass(Pass):
             return found, penalty()
 
         with torch.enable_grad():
-            self._found = vmap(one)(own, inputs.contiguous())
-        self.outputs, *penalty = (found.detach() for found in self._found)
-        self.outputs = self.outputs.mT.contiguous()
-        self.penalty = penalty[0] if penalty else None
-
-    def gradient(self, slopes: Tensor) -> Tensor:
-        weights = [slopes.mT, *(torch.ones_like(penalty) for penalty in self._found[1:])]
-        live = [k for k, value in enumerate(self._found) if value.requires_grad]
-        found = torch.autograd.grad(
-            [self._found[k] for k in live], self._parameters, [weights[k] for k in live], allow_unused=True
-        )
-        parts = [torch.zeros_like(p) if g is None else g for p, g in zip(self._parameters, found, strict=True)]
-        return torch.cat([part.reshape(len(part), -1) for part in parts], dim=1)
+            outputs, *penalty = vmap(one)(own, inputs.contiguous())
+            super().__init__(parameters, outputs.mT, penalty[0] if penalty else None)

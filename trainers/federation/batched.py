@@ -183,9 +183,9 @@ class BatchedExecutor(SequentialExecutor):
         self._stacked = StackedModule(model)
         require_at_once(self._stacked, data, algorithm, local)
         self._width = width or WIDTH
-        sizes = [len(indices) for indices in partition.clients]
+        self._held = [len(indices) for indices in partition.clients]
         self._samples = torch.cat([torch.from_numpy(indices).to("cpu", torch.long) for indices in partition.clients])
-        self._begins = [0, *accumulate(sizes)]
+        self._begins = [0, *accumulate(self._held)]
         classes = self._stacked.classes(data.batch(slice(0, 2), model.dtype)[0])
         self._stock, self._order = Stock(data, model.dtype, classes), torch.Generator()
         self._prepares = type(algorithm).prepare is not Algorithm.prepare
@@ -197,7 +197,7 @@ class BatchedExecutor(SequentialExecutor):
         self._model.module.train()
         for first in range(0, len(clients), self._width):
             some = clients[first : first + self._width]
-            largest = max(some, key=lambda client: len(self._indices[client]))
+            largest = max(some, key=lambda client: self._held[client])
             with self._threads(largest), self._local.precision.arithmetic():
                 results = self._together(some, received, store, round)
             yield results
@@ -227,20 +227,20 @@ class BatchedExecutor(SequentialExecutor):
 
     def _begun(self, clients: Sequence[int], received: State, store: States, round: Round) -> tuple[Crowd, Round]:
         """Clients before their first step, and the round with their numbers of steps."""
-        local = self._local
+        local, tracked = self._local, len(self._statistics) > 0
         counts = {client: self._counts(client) for client in clients}
         ordered = sorted(clients, key=lambda client: -len(counts[client]))
         states = []
         for client in ordered:
             states.append(state := store.fetch(client))
-            if len(self._statistics):
+            if tracked:
                 self._statistics.load(getattr(state if local.batchnorm == "silo" else received, STATISTICS))
             if self._prepares:
                 own = replace(round, steps=len(counts[client]))
                 self._algorithm.prepare(state, received, self._everything(client, round), own)
         state = stacked(states)
         statistics = None
-        if len(self._statistics):
+        if tracked:
             silo = local.batchnorm == "silo"
             each = getattr(state, STATISTICS) if silo else getattr(received, STATISTICS).expand(len(ordered), -1)
             statistics = self._statistics.named(each)
@@ -252,7 +252,7 @@ class BatchedExecutor(SequentialExecutor):
 
     def _counts(self, client: int) -> list[int]:
         local = self._local
-        held, size = len(self._indices[client]), local.batch_size
+        held, size = self._held[client], local.batch_size
         return batch_counts(held, size, local.epochs, steps=local.steps, last=local.last_batch)
 
     def _batches_of(self, crowd: Crowd, round: Round) -> Callable[[int], DrawnRows]:
@@ -261,7 +261,7 @@ class BatchedExecutor(SequentialExecutor):
         orders: list[Tensor] = []
         for client, counts in zip(crowd.clients, crowd.counts, strict=True):
             self._order.manual_seed(stream_seed(local.seed, "batches", round.number, client))
-            held = len(self._indices[client])
+            held = self._held[client]
             orders += batch_order(held, local.batch_size, counts, self._order, local.last_batch)
         begins = np.repeat([self._begins[client] for client in crowd.clients], [sum(own) for own in crowd.counts])
         samples = self._samples.index_select(0, torch.cat(orders).add_(torch.from_numpy(begins)))

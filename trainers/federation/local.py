@@ -96,8 +96,10 @@ def local_step(
     if optimizer is not None:
         return optimized(optimizer, w, direction, client, round.lr, weight_decay)
     if fused:
-        direction = torch.add(direction, w, alpha=weight_decay) if weight_decay else direction
-        return torch.sub(w, direction, alpha=round.lr)
+        if not weight_decay:
+            return torch.sub(w, direction, alpha=round.lr)
+        decayed = torch.add(direction, w, alpha=weight_decay)
+        return torch.sub(w, decayed, alpha=round.lr, out=decayed)
     if weight_decay:
         direction = direction + weight_decay * w
     return w - round.lr * direction
