@@ -184,7 +184,7 @@ class BatchedExecutor(SequentialExecutor):
         require_at_once(self._stacked, data, algorithm, local)
         self._width = width or WIDTH
         self._held = [len(indices) for indices in partition.clients]
-        self._samples = torch.cat([torch.from_numpy(indices).to("cpu", torch.long) for indices in partition.clients])
+        self._samples = torch.from_numpy(np.concatenate(partition.clients)).to(torch.long)
         self._begins = [0, *accumulate(self._held)]
         classes = self._stacked.classes(data.batch(slice(0, 2), model.dtype)[0])
         self._stock, self._order = Stock(data, model.dtype, classes), torch.Generator()

@@ -310,7 +310,7 @@ def test_small_networks_are_trained_at_once():
 
 
 def test_large_networks_own_algorithms_and_single_clients_are_trained_one_by_one():
-    large = nn.Sequential(nn.Linear(6, 400), nn.ReLU(), nn.Linear(400, 400), nn.ReLU(), nn.Linear(400, 3)).double()
+    large = nn.Sequential(nn.Linear(6, 800), nn.ReLU(), nn.Linear(800, 800), nn.ReLU(), nn.Linear(800, 3)).double()
     assert chosen(large).name == "sequential"
     assert chosen(large, executor="batched").name == "batched"
     assert chosen(dense_net(), per_round=1).name == "sequential"
