@@ -19,7 +19,7 @@ from landscape.storage.schema import Either, Keyed, Number, Record, require
 from trainers.algorithm import Algorithm, Round, State
 from trainers.federation.aggregate import Aggregate
 from trainers.federation.client_store import ClientStore
-from trainers.federation.execution import STATISTICS, Executor
+from trainers.federation.execution import STATISTICS, ClientResult, Executor, ResultRows
 from trainers.federation.weights import client_weights, inclusion_probability
 from trainers.parts.local_optimizers import kept_memory
 from trainers.parts.parts import Parts
@@ -147,16 +147,18 @@ class Federation:
         clock = _Clock(sent.w.device)
         bytes_up = self._ask(sampled, sent, round) if self.algorithm.two_phases else 0
         loss, seen, steps, gradients = torch.zeros((), dtype=torch.float64, device=sent.w.device), 0, 0, 0
-        for result in within("local arithmetic", self.executor.work(sampled, sent, self.store, round)):
+        for found in within("local arithmetic", self.executor.work(sampled, sent, self.store, round)):
             clock.lap("local")
-            aggregate.add(result.upload, self._weight(result.client), result.model, result.steps)
-            self.store.put(result.client, result.state)
-            loss, seen = loss + result.seen * result.loss, seen + result.seen
-            steps, gradients = steps + result.steps, gradients + result.gradients
-            bytes_up += State.of(result.upload).nbytes()
-            self._follow(result.client, result.model)
-            if settings.save_clients:
-                local_models[result.client] = result.model.detach().to("cpu", copy=True)
+            result = ResultRows.of(found) if isinstance(found, ClientResult) else found
+            aggregate.add_rows(result.uploads, [self._weight(c) for c in result.clients], result.models, result.steps)
+            loss, seen = loss + result.loss_of_all, seen + sum(result.seen)
+            steps, gradients = steps + sum(result.steps), gradients + sum(result.gradients)
+            bytes_up += State.of(result.uploads).nbytes()
+            for row, client in enumerate(result.clients):
+                self.store.put(client, result.state(row))
+                self._follow(client, result.models[row])
+                if settings.save_clients:
+                    local_models[client] = result.models[row].detach().to("cpu", copy=True)
             clock.lap("aggregation")
         mean = aggregate.mean()
         if self._optimizer is not None:
@@ -313,6 +315,8 @@ def sampled_clients(settings: Settings, number: int) -> list[int]:
         >>> sampled_clients(Settings(clients=4, per_round=4), 1)
         [0, 1, 2, 3]
     """
+    if settings.sampling == "exact" and settings.per_round == settings.clients:
+        return list(range(settings.clients))  # what the draw would give
     random = numpy_generator(settings.seed, "clients", number)
     if settings.sampling == "exact":
         chosen = random.choice(settings.clients, settings.per_round, replace=False)

@@ -76,12 +76,14 @@ def local_step(
     weight_decay: float,
     clip: float = 0.0,
     optimizer: LocalOptimizer | None = None,
+    fused: bool = False,
 ) -> Tensor:
     """One local step, [..., d] -> [..., d].
 
     The order is fixed: the mini-batch gradient (of the objective with its penalty and mixup, through the ascent
     part), the algorithm's own correction, clipping, weight decay (so that no ascent sees it), the step; with an
-    ``optimizer`` these last two are its own, and its memory is among the client's tensors.
+    ``optimizer`` these last two are its own, and its memory is among the client's tensors.  ``fused`` steps of plain
+    SGD go over the vectors half as often, and are equal to rounding.
 
     Example:
         >>> import torch
@@ -94,6 +96,11 @@ def local_step(
     direction = clipped(algorithm.direction(w, gradient, client, server, round), clip)
     if optimizer is not None:
         return optimized(optimizer, w, direction, client, round.lr, weight_decay)
+    if fused:
+        if not weight_decay:
+            return torch.sub(w, direction, alpha=round.lr)
+        decayed = torch.add(direction, w, alpha=weight_decay)
+        return torch.sub(w, decayed, alpha=round.lr, out=decayed)
     if weight_decay:
         direction = direction + weight_decay * w
     return w - round.lr * direction
