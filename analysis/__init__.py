@@ -1,6 +1,7 @@
 """Measurement of the loss landscape: spectra, traces, densities, surfaces, corrupted images.
 
-The one-call front doors are ``measure_hessian``, ``measure_surface`` and ``measure_corruptions``; the parts below them
+The one-call front doors are ``measure_hessian``, ``measure_surface``, ``measure_corruptions`` and
+``measure_alignment``; the parts below them
 work on any symmetric operator.
 """
 
@@ -10,6 +11,7 @@ import landscape.terminal.starting  # noqa: F401 - first: Ctrl-C is quiet from h
 from landscape.lazy import lazily
 
 if TYPE_CHECKING:
+    from analysis.alignment import Alignment, measure_alignment
     from analysis.corruptions import measure_corruptions
     from analysis.hessian import HessianReport, measure_hessian
     from analysis.hessian.density import Density, estimate_density
@@ -34,6 +36,7 @@ else:
     __getattr__, __dir__ = lazily(
         __name__,
         {
+            "Alignment": "analysis.alignment",
             "Dense": "analysis.hessian.spectrum",
             "Density": "analysis.hessian.density",
             "Eigenpairs": "analysis.hessian.spectrum",
@@ -51,6 +54,7 @@ else:
             "estimate_trace": "analysis.hessian.spectrum",
             "extreme_eigenpairs": "analysis.hessian.spectrum",
             "largest_eigenpairs": "analysis.hessian.spectrum",
+            "measure_alignment": "analysis.alignment",
             "measure_corruptions": "analysis.corruptions",
             "measure_hessian": "analysis.hessian",
             "measure_surface": "analysis.surface",
@@ -59,6 +63,7 @@ else:
     )
 
 __all__ = [
+    "Alignment",
     "Dense",
     "Density",
     "Eigenpairs",
@@ -76,6 +81,7 @@ __all__ = [
     "estimate_trace",
     "extreme_eigenpairs",
     "largest_eigenpairs",
+    "measure_alignment",
     "measure_corruptions",
     "measure_hessian",
     "measure_surface",

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+import analysis.alignment.__main__
 import analysis.corruptions.__main__
 import analysis.hessian.__main__
 import analysis.surface.__main__
@@ -32,6 +33,7 @@ from trainers import FedAvg, Settings, train
 
 MAINS = (
     trainers.__main__, analysis.hessian.__main__, analysis.surface.__main__, analysis.corruptions.__main__,
+    analysis.alignment.__main__,
     figures.__main__, landscape.data.__main__,
 )  # fmt: skip
 KINDS = {program: kind for main in MAINS for program, kind in main.kinds().items()}
@@ -213,6 +215,7 @@ def test_help_loads_no_statistics_no_drawing_and_no_learning_library():
     names = [
         "hessian",
         "corruptions",
+        "alignment",
         "train fedavg",
         "runs",
         "algorithms",
@@ -336,6 +339,7 @@ def test_a_run_directory_is_its_checkpoint_in_python(run_directory, tmp_path):
         "surface {run} --points 3 --samples 50 --json out.json",
         "surface {run} {run}@1 --plane line --points 3 --samples 50 --json out.json",
         "surface {run} {run}@1 {run}@2 --plane three --points 3 --samples 50 --json out.json",
+        "alignment {run} --parts gradients --out out",
         "corruptions {run} --generate --corruptions fog --severities 1 --samples 50 --out out",
         "compare {run} {run}@1 --top 1 --points 3 --samples 50 --probes 2 --steps 5 --out out",
         "report {run} {run}@1 --top 1 --no-surfaces --samples 50 --probes 2 --steps 5 --out out.html",

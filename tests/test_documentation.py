@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 
+import analysis.alignment.__main__ as alignment
 import analysis.corruptions.__main__ as corruptions
 import analysis.hessian.__main__ as hessian
 import analysis.surface.__main__ as surface
@@ -97,10 +98,17 @@ def test_measuring_commands_of_the_readme_parse():
         assert parsed(kind, f"python -m {module}", words, config).checkpoints
 
 
+def test_alignment_commands_of_the_readme_parse():
+    found = [words for module, *words in commands_of("README.md") if module == "analysis.alignment" and words]
+    assert len(found) == 2
+    for words in found:
+        assert parsed(alignment.Command, alignment.PROGRAM, words, alignment.CONFIG).runs
+
+
 def test_training_commands_of_the_readme_parse():
     commands = [words[1:] for words in commands_of("README.md") if words[0] == "trainers"]
     commands = [words for words in commands if words[0] in trainers.ALGORITHMS and "--help" not in words]
-    assert len(commands) == 4
+    assert len(commands) == 5
     for command in commands:
         assert read(command).output.out is not None
 

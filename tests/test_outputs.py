@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+import analysis.alignment.__main__ as alignment
 import analysis.corruptions.__main__ as corruptions
 import analysis.hessian.__main__ as hessian
 import analysis.surface.__main__ as surface
@@ -66,6 +67,11 @@ CASES = {
     "corruptions": Case(
         corruptions.main, ("CKPT", "--generate"), corruptions.Command, {}, {"out": (*TABLES, "corruptions.png")},
         ("checkpoints", "data_dir"),
+    ),
+    "alignment": Case(
+        alignment.main, ("RUN",), alignment.Command, {},
+        {"out": (*(f"alignment.{kind}" for kind in ("jsonl", "json", "csv", "png")), "matrices_1.png")},
+        ("runs", "data_dir"),
     ),
     "report": Case(
         report.main, ("RUN",), report.Command, {"csv": "x.csv", "json": "x.json", "latex": "x.tex"}, {}, ("runs",)

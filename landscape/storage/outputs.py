@@ -14,6 +14,7 @@ import csv
 import gzip
 import json
 import os
+import re
 import zipfile
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -287,6 +288,16 @@ def _lines(path: Path, signs: Sequence[str]) -> bool:
     return isinstance(found, list) and list(map(type, found)) == [str, float, float]
 
 
+def _parts(path: Path, signs: Sequence[str]) -> bool:
+    """A file of one JSON list a line, of a key and an object; lines may be long, and the beginning is looked at."""
+    try:
+        with open(path, encoding="utf-8") as file:
+            line = file.readline(40)
+    except (OSError, ValueError):
+        return False
+    return not line or re.match(r'\["[0-9a-f]{24}", \{"', line) is not None
+
+
 def _arrays(path: Path, signs: Sequence[str]) -> bool:
     """An ``.npz`` file that has these arrays."""
     try:
@@ -322,6 +333,7 @@ KINDS: dict[str, Kind] = {
     "csv": Kind("a CSV table", (".csv", ".tsv", ".txt"), _table),
     "json": Kind("a JSON file", (".json",), _numbers),
     "lines": Kind("a file of measured values", (".jsonl",), _lines),
+    "parts": Kind("a file of measured parts", (".jsonl",), _parts),
     "npz": Kind("a file of arrays", (".npz",), _arrays),
     "picture": Kind(
         "a picture",

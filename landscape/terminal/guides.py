@@ -132,6 +132,20 @@ _ALL = (
         "CKPT [CKPT ...] [OPTIONS]",
     ),
     Guide(
+        "python -m analysis.alignment",
+        "Clients' losses beside the federation's: gradients, ascent steps, eigenspaces of the Hessians, local models.",
+        (
+            ("runs/fedavg runs/fedsam --out alignment", "two runs' last models, side by side"),
+            ("runs/fedsam --rounds --clients all --out alignment", "every round that was kept, all clients"),
+            ("runs/fedsam --parts gradients perturbations --rho 0.1 --out alignment", "without the Hessians"),
+        ),
+        (
+            "--out", "--rounds", "--clients", "--parts", "--top", "--rho", "--ascent", "--samples", "--data-dir",
+            "--device", "--seed",
+        ),
+        "RUN [RUN ...] --out DIR [OPTIONS]",
+    ),
+    Guide(
         "python -m analysis.corruptions",
         "Loss and accuracy on corrupted test images (CIFAR-10-C, CIFAR-100-C, or generated), by severity.",
         (

@@ -11,6 +11,7 @@ COMMANDS = {
     "partition": "trainers partition",
     "hessian": "analysis.hessian",
     "surface": "analysis.surface",
+    "alignment": "analysis.alignment",
     "corruptions": "analysis.corruptions",
     "compare": "figures compare",
     "report": "figures report",

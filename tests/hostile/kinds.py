@@ -14,6 +14,8 @@ import h5py
 import numpy as np
 import torch
 
+from analysis.alignment.gradients import Gradients
+from analysis.alignment.state import Kept
 from analysis.corruptions.measure import _Measured
 from analysis.hessian.report import HessianReport
 from analysis.hessian.writing import read_numbers
@@ -198,6 +200,19 @@ def _read_corruptions(path: Path) -> None:
     _Measured(path)
 
 
+def _alignment(folder: Path) -> Path:
+    part = {"losses": [1.0, 2.0], "loss": 1.5, "accuracies": [None, 0.5], "accuracy": None, "norms": [1.0, 0.5]}
+    part |= {"norm": 1.0, "cosines": [[1.0, 0.5], [0.5, 1.0]], "with_global": [0.9, 0.8], "along_global": [0.81, 0.64]}
+    (folder / "alignment.jsonl").write_text("".join(json.dumps([f"a{i}", part]) + "\n" for i in range(3)))
+    return folder / "alignment.jsonl"
+
+
+def _read_alignment(path: Path) -> None:
+    kept = Kept(path)
+    for key in kept.found:
+        kept.get(key, Gradients, {"n": 2})
+
+
 def _directions(path: Path) -> None:
     runs.read_directions(path)
 
@@ -239,6 +254,7 @@ KINDS: dict[str, Kind] = {
     "directions": Kind(_copy("random.directions.pt"), "torch", _directions),
     "report": Kind(_copy("hessian.json"), "json", _report),
     "eigenvalues": Kind(_half_done, "torch", _eigenvalues),
+    "alignment state": Kind(_alignment, "lines", _read_alignment),
     "corruptions state": Kind(_corruptions, "lines", _read_corruptions),
     "failure": Kind(_written("failure.json", {"reason": "no space left", "content": {"a": [1]}}), "json", _failure),
     "state dict": Kind(_foreign, "torch", _open_foreign),

@@ -1,0 +1,112 @@
+"""How much work a measurement of one round is, and about how long it takes, in a line before it starts."""
+
+from __future__ import annotations
+
+import sys
+import time
+from dataclasses import dataclass
+
+import torch
+
+from analysis.alignment.federation import Federation
+from analysis.alignment.options import Asked
+from analysis.hessian.spectrum.operators import Hessian
+
+
+@dataclass(frozen=True)
+class Work:
+    """Passes over everybody's data: of measured clients alone they count by their share of the samples.
+
+    Attributes:
+        evaluations, gradients, products: how many; products are those that typical nets take.
+    """
+
+    evaluations: float = 0.0
+    gradients: float = 0.0
+    products: float = 0.0
+
+    def __add__(self, other: Work) -> Work:
+        return Work(
+            self.evaluations + other.evaluations, self.gradients + other.gradients, self.products + other.products
+        )
+
+
+def expected_work(federation: Federation, local: int, received: bool, asked: Asked) -> Work:
+    """What one round takes.
+
+    Args:
+        federation: its clients.
+        local: how many local models there are.
+        received: whether the model that the clients received is there.
+        asked: the parts and how exactly.
+
+    Example:
+        Two clients, both measured, gradients alone: each one's loss and gradient, a pass over everybody's data each.
+
+        >>> import torch
+        >>> from analysis.alignment import Asked, Federation
+        >>> from analysis.alignment.cost import expected_work
+        >>> from landscape import Landscape
+        >>> data = torch.ones(2, 1), torch.ones(2, 1)
+        >>> whole = Landscape(torch.nn.Linear(1, 1), data, torch.nn.functional.mse_loss, device="cpu")
+        >>> both = Federation(whole, {0: torch.tensor([0]), 1: torch.tensor([1])}, {0: 0.5, 1: 0.5}, (0, 1))
+        >>> expected_work(both, 0, False, Asked(parts=("gradients",)))
+        Work(evaluations=1.0, gradients=1.0, products=0)
+    """
+    n, samples = len(federation.measured), sum(len(part) for part in federation.indices.values())
+    share = sum(len(federation.indices[client]) for client in federation.measured) / samples
+    d = federation.whole.dimension
+
+    def solve(top: int) -> float:
+        return min(3 * (8 + 3 * top), d) + top + 1  # the search for multiple eigenvalues and float64 among them
+
+    work = Work(0.0, 0.0, 0)
+    if "gradients" in asked.parts:
+        work += Work(1.0, 1.0, 0)
+    if "perturbations" in asked.parts:
+        work += Work(n + 4.0, 1.0 if "gradients" in asked.parts else 2.0, 0)
+    if "curvature" in asked.parts:
+        work += Work(0.0, 0.0, (1 + share) * (solve(asked.top) + asked.probes))
+    if "local" in asked.parts and local:
+        own = share * local / n
+        losses = (2 + received) * own + local + 1 + received
+        curvature = (solve(1) + 20) * losses if "curvature" in asked.parts else 0.0
+        lines = local + min(asked.barrier_pairs, local * (local - 1) // 2)
+        work += Work(2 * losses + lines * asked.barrier_points, losses, curvature)
+    return work
+
+
+def announce(work: Work, federation: Federation, rounds: int, clients: str) -> None:
+    """Say on stderr how much work there is, and about how long it takes.
+
+    The time is that of a gradient and of a product of the first measured client; nothing is decided by it.
+    """
+    client = federation.clients[0]
+    everybody = sum(len(part) for part in federation.indices.values()) / client.samples
+    gradient = _seconds(lambda: client.gradient()) * everybody
+    operator = Hessian(client)
+    vector = torch.ones(client.dimension, 1, device=client.device, dtype=client.dtype)
+    product = _seconds(lambda: operator.matmat(vector)) * everybody if work.products else 0.0
+    seconds = (work.evaluations / 3 + work.gradients) * gradient + work.products * product
+    took = (
+        f"{seconds:.0f} s"
+        if seconds < 100
+        else f"{seconds / 60:.0f} min"
+        if seconds < 5400
+        else f"{seconds / 3600:.1f} h"
+    )
+    print(
+        f"alignment: {rounds} round{'s' * (rounds != 1)}, {clients}: some {work.products:,.0f} products, "
+        f"{work.gradients:,.0f} gradients and {work.evaluations:,.0f} evaluations, each over everybody's data: "
+        f"about {took}",
+        file=sys.stderr,
+    )
+
+
+def _seconds(action: object) -> float:
+    """Of the second call."""
+    assert callable(action)
+    for _ in range(2):
+        start = time.perf_counter()
+        float(action().norm())  # a number on the host: a GPU has finished then
+    return time.perf_counter() - start

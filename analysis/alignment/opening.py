@@ -1,0 +1,193 @@
+"""A round of a training run: the federation's losses, the clients that are measured, and their local models."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from analysis.alignment.federation import Federation
+from analysis.hessian.clients import rounds_of
+from analysis.source import Place
+from landscape import Checkpoint, FedscapeError, Landscape
+from landscape.checkpoints.checkpoint import run_files
+from landscape.checkpoints.foreign import checkpoint_file, open_checkpoint
+from landscape.data.loaders import data_named
+from landscape.data.samples import random_order
+from landscape.storage.digests import tensor_digest
+from landscape.storage.reading import read_json
+from landscape.storage.schema import Items, Number, Record
+
+Who = Literal["sampled", "all"] | tuple[int, ...]
+"""Which clients are measured: those whose local models a round kept, all, or these."""
+_WEIGHTS = Record({"objective": Items(Number(0, 1))})
+_TRAIN_SO = "train with --save-clients (and --save-every 1 for the models that the clients received)"
+
+
+@dataclass(frozen=True)
+class OpenedRound:
+    """What is measured of one round.
+
+    Attributes:
+        federation: the losses.
+        weights: the model after the round, [d].
+        received: the model before it, [d]; ``None`` where there is no file of it.
+        local: the models w_i of those measured clients that worked in the round, in their order.
+        histograms: how many samples of each class the measured clients have, [n, classes]; empty without classes.
+        missing: what cannot be had, and why.
+        checkpoint: that of the round.
+        digest: of the models and the data: equal for equal measurements.
+    """
+
+    federation: Federation
+    weights: Tensor
+    received: Tensor | None
+    local: dict[int, Tensor]
+    histograms: list[list[int]]
+    missing: dict[str, str]
+    checkpoint: Checkpoint
+    digest: str
+
+
+def rounds_to_measure(run: str | Path, rounds: bool) -> list[Path]:
+    """A run's last checkpoint, or with ``rounds`` every one that it kept.
+
+    Args:
+        run: a run directory, or a checkpoint in one.
+        rounds: all of them.
+
+    Raises:
+        FedscapeError: there is none.
+    """
+    if not rounds:
+        return [checkpoint_file(run)]
+    kept = run_files(Path(run), "rounds")
+    return rounds_of(kept[0].parent if kept else run)
+
+
+def open_round(path: Path, who: Who, place: Place) -> OpenedRound:
+    """Open one checkpoint of a run, its neighbour before it, the run's weights and its clients' data.
+
+    Args:
+        path: the file.
+        who: the clients.
+        place: the model, the data and the device; ``samples`` is at most so many of each client's.
+
+    Raises:
+        FedscapeError: as :func:`landscape.checkpoints.foreign.open_checkpoint`; no ``weights.json`` in the run, or
+            another federation's; clients that there are not, or that have no data.
+    """
+    naming: dict[str, Any] = place.naming | {"data": data_named(place.data, place.loader)}
+    del naming["loader"]
+    checkpoint = open_checkpoint(path, **naming)
+    dataset = checkpoint.load_dataset(data_dir=place.data_dir, name=naming["data"], normalise=place.normalise)
+    partition = checkpoint.partition(dataset)
+    weights = _weights(path, len(partition))
+    indices = {i: torch.from_numpy(part) for i, part in enumerate(partition.clients) if len(part) and weights[i] > 0}
+    if place.samples is not None:
+        indices = {i: _some(dataset.train.subset(part), part, place.samples) for i, part in indices.items()}
+    missing: dict[str, str] = {}
+    chosen = _chosen(checkpoint, who, indices, len(partition), missing)
+    whole = Landscape(
+        checkpoint.build_model(place.model),
+        dataset.train,
+        device=place.device,
+        dtype=place.dtype,
+        batch_size=place.batch_size,
+        stream=place.stream,
+        task=checkpoint.task_on(dataset),
+    )
+    federation = Federation(whole, indices, {i: weights[i] for i in indices}, chosen)
+    before = _before(checkpoint, path, naming, missing)
+    local = {c: checkpoint.clients[c].to(whole.weights) for c in chosen if c in checkpoint.clients}
+    if not local and "local" not in missing:
+        missing["local"] = f"none of the clients asked for was sampled in round {checkpoint.round}"
+    received = None if before is None else _flat(before, place, whole)
+    histograms = []
+    if whole.has_classes and checkpoint.task_on(dataset) == "classification":
+        classes = int(dataset.train.targets.max()) + 1
+        histograms = [torch.bincount(dataset.train.targets[indices[c]], minlength=classes).tolist() for c in chosen]
+    digests: list[str] = [checkpoint.digest(), before.digest() if before else "", whole.digest()]
+    digests += [str(checkpoint.data.get("partition")), str([weights[i] for i in indices])]
+    digest = " ".join([*digests, *(tensor_digest(w) for w in local.values())])
+    return OpenedRound(federation, whole.weights, received, local, histograms, missing, checkpoint, digest)
+
+
+def _flat(checkpoint: Checkpoint, place: Place, like: Landscape) -> Tensor:
+    module = checkpoint.build_model(place.model)
+    return like.space.flatten(dict(module.named_parameters())).to(like.weights)
+
+
+def _weights(path: Path, clients: int) -> list[float]:
+    """p_i of the run's objective.
+
+    Raises:
+        FedscapeError: there is no such file, or it is of another number of clients.
+    """
+    files = run_files(path, "weights.json")
+    if not files:
+        raise FedscapeError(
+            f"{path}: there is no weights.json in its run directory, which says the clients' weights p_i: measure a "
+            "checkpoint where its run lies, and a run of an earlier version after it was resumed (python -m trainers)"
+        )
+    found = [float(p) for p in read_json(files[0], _WEIGHTS)["objective"]]
+    if len(found) != clients:
+        raise FedscapeError(f"{files[0]} has {len(found)} weights, and the run has {clients} clients")
+    return found
+
+
+def _some(own: Any, indices: Tensor, samples: int) -> Tensor:
+    """At most so many of a client's samples, always the same."""
+    if samples < 1:
+        raise FedscapeError(f"{samples} samples of each client are asked for: give 1 or more")
+    if samples >= len(indices):
+        return indices
+    return indices[random_order(own)[:samples].sort().values]
+
+
+def _chosen(
+    checkpoint: Checkpoint, who: Who, indices: dict[int, Tensor], count: int, missing: dict[str, str]
+) -> tuple[int, ...]:
+    """The clients that are measured; where none are known to be sampled, all of them, which ``missing`` tells.
+
+    Raises:
+        FedscapeError: one that does not exist, or has no data; none of them.
+    """
+    if not checkpoint.clients:
+        missing["local"] = (
+            "the initial model: no client has worked yet"
+            if checkpoint.round == 0
+            else f"the checkpoint carries no local models: {_TRAIN_SO}"
+        )
+    if who == "all":
+        return tuple(indices)
+    if who == "sampled":
+        kept = tuple(client for client in sorted(checkpoint.clients) if client in indices)
+        if not checkpoint.clients and checkpoint.round:
+            missing["sampled"] = "which clients were sampled is not known without their models: all are measured"
+        return kept or tuple(indices)
+    ids: Sequence[int] = tuple(dict.fromkeys(who))
+    if not ids:
+        raise FedscapeError("no client is asked for: name at least one, or take sampled or all")
+    for client in ids:
+        if not 0 <= client < count:
+            raise FedscapeError(f"there is no client {client}: the run has clients 0 to {count - 1}")
+        if client not in indices:
+            raise FedscapeError(f"client {client} has no data, or the weight 0: name clients that have some")
+    return tuple(ids)
+
+
+def _before(checkpoint: Checkpoint, path: Path, naming: dict[str, Any], missing: dict[str, str]) -> Checkpoint | None:
+    """The checkpoint of the round before, where the run kept it."""
+    if checkpoint.round == 0:
+        return None
+    name = f"{checkpoint.round - 1:05d}.pt"
+    files = [folder / name for folder in run_files(path, "rounds") if (folder / name).exists()]
+    if not files:
+        missing["received"] = f"there is no rounds/{name}: train with --save-every 1"
+        return None
+    return open_checkpoint(files[0], **naming)

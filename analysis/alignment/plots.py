@@ -1,0 +1,199 @@
+"""Pictures of clients' losses beside their mean: means over the rounds with bands, and heat maps of pairs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
+
+from analysis.alignment.options import Asked
+from analysis.alignment.results import Alignment, Quantity, RoundAlignment, RunAlignment
+from analysis.style import COLOURS, DASHES, MARKERS, log_axis
+from landscape import FedscapeError
+from landscape.storage.canvas import across, new_figure, pt, stroke
+
+_PANELS = (
+    ("gradient_cosine_with_global", "cosine", "Client's gradient and ∇f"),
+    ("worst_case_found", "share", "Worst rise of f found by\nthe clients' mean step"),
+    ("overlap_with_global", "overlap", "Client's top-K eigenspace and f's"),
+    ("curvature_carried", "share", "f's top-K curvature\nin a client's eigenspace"),
+    ("heterogeneity", "E‖(H_i − H)v‖² / E‖Hv‖²", "Difference of the Hessians"),
+    ("lambda_max", "λ_max", "λ_max of f_i at w"),
+    ("lambda_max_own_local", "λ_max", "λ_max of f_i at its own w_i"),
+    ("lambda_max_global_local", "λ_max", "λ_max of f at a client's w_i"),
+    ("lambda_max_global_aggregate", "λ_max", "λ_max of f at the aggregate w⁺"),
+)
+"""Quantity, label of its axis, title."""
+_IDS = 24
+"""Clients that a heat map names one by one."""
+_NUMBERS = 10
+"""Clients up to which the cells have their numbers in them."""
+
+
+def plot_alignment(found: Alignment) -> Figure:
+    """A panel for each quantity that was measured: means over the clients with their errors and bands.
+
+    With several rounds these are curves; where every run has one round, the runs stand side by side.
+
+    Raises:
+        FedscapeError: none of the quantities was measured.
+    """
+    known = {q.name for run in found.runs for one in run.rounds for q in one.quantities()}
+    panels = [panel for panel in _PANELS if panel[0] in known]
+    if not panels:
+        raise FedscapeError("there is nothing to draw: measure gradients, perturbations or curvature")
+    columns = across(min(3, len(panels)), 2.2)
+    rows = -(-len(panels) // columns)
+    figure = new_figure(
+        (3.6 * columns, 2.9 * rows + 0.5), rows, columns, panel_height=2.2, room=0.25 * len(found.runs),
+        layout="constrained",
+    )  # fmt: skip
+    axes = figure.subplots(rows, columns, squeeze=False).ravel()
+    side_by_side = all(len(run.rounds) == 1 for run in found.runs)
+    for ax, (name, label, title) in zip(axes, panels, strict=False):
+        _panel(ax, found, name, side_by_side)
+        ax.set(ylabel=label, title=title)
+        ax.title.set_fontsize(pt(10))
+        ax.grid(alpha=0.3)
+    for ax in axes[len(panels) :]:
+        ax.set_axis_off()
+    figure.legend(*axes[0].get_legend_handles_labels(), loc="outside upper center", fontsize=pt(8), ncols=3)
+    caption = (
+        f"means over the clients weighted by p_i; {'thin line' if side_by_side else 'band'}: from the smallest to the "
+        "largest client\nerror bars: standard error for the mean of all clients, and error of the measurement; "
+        f"K = {found.asked.top}, {found.asked.ascent}, ρ = {found.asked.rho:g}"
+    )
+    figure.supxlabel(caption, fontsize=pt(8), color="0.3")
+    return figure
+
+
+def _panel(ax: Axes, found: Alignment, name: str, side_by_side: bool) -> None:
+    """One quantity of every run."""
+    heights: list[float] = []
+    for i, run in enumerate(found.runs):
+        pairs = [(one.round, q) for one in run.rounds for q in one.quantities() if q.name == name]
+        pairs = [(round, q) for round, q in pairs if np.isfinite(q.mean.value)]
+        if not pairs:
+            continue
+        x = [i] if side_by_side else [round for round, _ in pairs]
+        quantities = [q for _, q in pairs]
+        heights += _draw(ax, x, quantities, run.label, i, side_by_side)
+    if side_by_side:
+        ax.set_xlim(-0.6, len(found.runs) - 0.4)
+        ax.set_xticks([])
+    else:
+        ax.set_xlabel("communication round")
+        ax.xaxis.set_major_locator(MaxNLocator(integer=True))
+    if heights and min(heights) > 0 and max(heights) > 30 * min(heights):
+        log_axis(ax)
+
+
+def _draw(ax: Axes, x: Sequence[int], found: Sequence[Quantity], label: str, i: int, thin: bool) -> list[float]:
+    """The means of one run with error bars and their range over the clients; the heights drawn."""
+    colour, dashes, marker = COLOURS[i % 7], DASHES[i % 7], MARKERS[(i + i // 7) % 7]
+    means, low, high = (np.array([getattr(q.mean, of) for q in found]) for of in ("value", "low", "high"))
+    errors = np.array([np.nan_to_num(q.mean.stderr) + np.nan_to_num(q.error) for q in found])
+    if thin:
+        ax.vlines(x, low, high, color=colour, linewidth=stroke(0.8), alpha=0.6)
+    else:
+        ax.fill_between(x, low, high, color=colour, alpha=0.13, lw=0)
+        for edge in (low, high):  # without them overlapping bands are hard to tell apart in grey
+            ax.plot(x, edge, color=colour, linestyle=dashes, linewidth=stroke(0.5))
+    style: dict[str, Any] = {"color": colour, "marker": marker, "markersize": pt(5), "capsize": pt(3), "label": label}
+    ax.errorbar(x, means, errors, linestyle="" if thin else dashes, linewidth=stroke(1.6), **style)
+    return [float(value) for value in (*low, *high) if np.isfinite(value)]
+
+
+@dataclass(frozen=True)
+class _Map:
+    """A heat map: what its numbers are, its colours, and the ends of its scale."""
+
+    title: str
+    label: str
+    values: np.ndarray
+    colours: str
+    low: float
+    high: float
+    axes: tuple[str, str] = ("client j", "client i")
+
+
+def plot_matrices(run: RunAlignment, asked: Asked) -> Figure:
+    """Heat maps of all pairs of clients at a run's last round: cosines, gains, overlaps, barriers, as far as there.
+
+    The clients are in the order of :meth:`analysis.alignment.results.RoundAlignment.order`, alike ones side by side.
+
+    Raises:
+        FedscapeError: nothing was measured of pairs.
+    """
+    one = run.rounds[-1]
+    maps = _maps(one, asked)
+    if not maps:
+        raise FedscapeError("there is no matrix to draw: measure gradients, perturbations or curvature")
+    order, by = one.order()
+    columns = across(min(2, len(maps)), 2.8)
+    rows = -(-len(maps) // columns)
+    figure = new_figure((4.6 * columns, 3.9 * rows + 0.5), rows, columns, panel_height=3.0, layout="constrained")
+    axes = figure.subplots(rows, columns, squeeze=False).ravel()
+    for ax, each in zip(axes, maps, strict=False):
+        ids = [one.clients[k] for k in order]
+        image = ax.imshow(
+            each.values[np.ix_(order, order)], cmap=each.colours, vmin=each.low, vmax=each.high, interpolation="nearest"
+        )
+        ax.set_facecolor("0.8")  # no value
+        if len(ids) <= _NUMBERS:
+            _write_numbers(ax, each, order)
+        bar = figure.colorbar(image, ax=ax)
+        bar.set_label(each.label, fontsize=pt(8))
+        stride = -(-len(ids) // _IDS)
+        places = range(0, len(ids), stride)
+        names = [str(ids[k]) for k in places]
+        ax.set_xticks(places, names, rotation=90 if len(names) > 10 else 0, fontsize=pt(7))
+        ax.set_yticks(places, names, fontsize=pt(7))
+        ax.set(xlabel=each.axes[0], ylabel=each.axes[1], title=each.title)
+        ax.title.set_fontsize(pt(10))
+    for ax in axes[len(maps) :]:
+        ax.set_axis_off()
+    figure.suptitle(f"{run.label}, round {one.round}", fontsize=pt(11))
+    grey = "; grey: no value" if any(not np.isfinite(each.values).all() for each in maps) else ""
+    figure.supxlabel(f"clients {by}{grey}", fontsize=pt(8), color="0.3")
+    return figure
+
+
+def _write_numbers(ax: Axes, each: _Map, order: np.ndarray) -> None:
+    """The numbers in the cells: without colour the two ends of a scale around 0 look alike."""
+    for row, i in enumerate(order):
+        for column, j in enumerate(order):
+            value = each.values[i, j]
+            if np.isfinite(value):
+                place = (value - each.low) / (each.high - each.low)
+                pale = place > 0.6 if each.colours == "viridis" else 0.2 < place < 0.8
+                text = f"{value:.2g}" if abs(value) >= 0.005 else "0"
+                ax.text(column, row, text, ha="center", va="center", fontsize=pt(7), color="black" if pale else "white")
+
+
+def _maps(one: RoundAlignment, asked: Asked) -> list[_Map]:
+    maps = []
+    if one.gradients is not None:
+        maps.append(_Map("Cosine of gradients", "cos(∇f_i, ∇f_j)", one.gradients.cosines, "RdBu_r", -1.0, 1.0))
+    if one.perturbations is not None:
+        gains = one.perturbations.gains
+        most = float(np.nanmax(np.abs(gains))) or 1.0
+        label = f"f_j(w + ε_i) − f_j(w), ρ = {asked.rho:g}"
+        maps.append(_Map("Rise by another's ascent step", label, gains, "RdBu_r", -most, most))
+    if one.curvature is not None:
+        label = "‖U_iᵀU_j‖²_F / K"
+        maps.append(_Map(f"Overlap of top-{asked.top} eigenspaces", label, one.curvature.overlaps, "viridis", 0.0, 1.0))
+    if one.local is not None and np.isfinite(one.local.between).any():
+        n = len(one.clients)
+        whole = np.full((n, n), np.nan)
+        places = [one.clients.index(client) for client in one.local_clients]
+        whole[np.ix_(places, places)] = one.local.between
+        most = float(np.nanmax(whole))
+        if most > 0:  # else every pair has none: the table says so
+            maps.append(_Map("Barrier of f between local models", "rise above the chord", whole, "viridis", 0.0, most))
+    return maps

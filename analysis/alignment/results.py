@@ -1,0 +1,374 @@
+"""What was measured, round by round and run by run; means over the clients with their errors, and tables."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import scipy
+
+from analysis.alignment.curvature import Curvature
+from analysis.alignment.gradients import Gradients
+from analysis.alignment.local_models import LocalModels
+from analysis.alignment.options import Asked
+from analysis.alignment.perturbations import Perturbations
+from analysis.alignment.sampling import Mean, mean_over_clients, mean_over_pairs
+from landscape.storage.display import Shown
+from landscape.storage.style import PictureStyle, StyleName
+from landscape.terminal.table import Table
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+TITLES = {
+    "loss": "loss of the federation, f(w)",
+    "gradient_cosine": "cosine of the gradients of two clients",
+    "gradient_cosine_with_global": "cosine of a client's gradient and ∇f",
+    "gradient_along_global": "share of ‖∇f_i‖² along ∇f",
+    "own_gain": "rise of f_i by client i's own ascent step",
+    "gain_of_others": "rise of f_j by another client's ascent step",
+    "global_gain": "rise of f by one client's ascent step",
+    "worst_gain": "rise of f by its own ascent step",
+    "worst_case_found": "share of that rise which the clients' mean step finds",
+    "worst_case_found_lengthened": "the same, the mean step lengthened to ρ",
+    "lambda_max": "λ_max of f_i at w",
+    "lambda_max_global": "λ_max of f at w",
+    "overlap": "overlap of two clients' top-K eigenspaces",
+    "overlap_with_global": "overlap of a client's top-K eigenspace and f's",
+    "curvature_carried": "share of f's top-K curvature in a client's eigenspace",
+    "heterogeneity": "E‖(H_i − H)v‖² / E‖Hv‖²",
+    "barrier_to_aggregate": "barrier of f from a local model to the aggregate",
+    "barrier_between": "barrier of f between two local models",
+    "distance_to_aggregate": "‖w_i − w⁺‖",
+}
+"""What the quantities of :meth:`RoundAlignment.quantities` are; those of the four ways say it by their names."""
+_FOUR = {
+    "own_received": "f_i at the received w",
+    "own_local": "f_i at its own w_i",
+    "own_aggregate": "f_i at the aggregate w⁺",
+    "global_received": "f at the received w",
+    "global_local": "f at a client's w_i",
+    "global_aggregate": "f at the aggregate w⁺",
+}
+_WHAT = ("loss", "accuracy", "rise by one ascent step", "λ_max", "trace")
+_SHORT = ("loss", "accuracy", "sharpness", "lambda_max", "trace")
+TITLES |= {f"{short}_{way}": f"{what} of {told}" for short, what in zip(_SHORT, _WHAT, strict=True)
+           for way, told in _FOUR.items()}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Quantity:
+    """A mean over clients with both of its errors.
+
+    Attributes:
+        name: of :data:`TITLES`.
+        mean: the mean, its range over the clients, and its standard error where some clients were measured.
+        error: what the mean may be off by its measurement: bounds of eigenvalues and eigenspaces, standard errors of
+            probes, roundings of gains; 0 where it is exact but for the rounding of one evaluation.
+    """
+
+    name: str
+    mean: Mean
+    error: float
+
+    @property
+    def title(self) -> str:
+        """What it is."""
+        return TITLES[self.name]
+
+
+@dataclass(frozen=True)
+class RoundAlignment:
+    """One round: n clients of N.
+
+    Attributes:
+        round: completed rounds of the model.
+        clients: the measured ones.
+        population: N.
+        shares: p̃_i, their weights among themselves, [n].
+        histograms: their samples by class, empty without classes.
+        local_clients: those whose local models were measured.
+        gradients, perturbations, curvature, local: the parts; ``None`` where not asked for or not to be had.
+        missing: what cannot be had, and why.
+    """
+
+    round: int
+    clients: tuple[int, ...]
+    population: int
+    shares: np.ndarray
+    histograms: list[list[int]]
+    local_clients: tuple[int, ...]
+    gradients: Gradients | None
+    perturbations: Perturbations | None
+    curvature: Curvature | None
+    local: LocalModels | None
+    missing: dict[str, str]
+
+    def order(self) -> tuple[np.ndarray, str]:
+        """The clients' places in an order that puts alike ones side by side, [n], and by what: their labels, or the
+        cosines of their gradients, by average linkage; else their ids."""
+        n = len(self.clients)
+        if n < 3:
+            return np.arange(n), "by id"
+        if self.histograms:
+            mixes = np.array(self.histograms, dtype=float)
+            mixes /= mixes.sum(axis=1, keepdims=True)
+            apart = np.abs(mixes[:, None] - mixes[None]).sum(axis=2) / 2
+            by = "clustered by label mix"
+        elif self.gradients is not None and np.isfinite(self.gradients.cosines).all():
+            apart = 1 - self.gradients.cosines
+            by = "clustered by the cosine of gradients"
+        else:
+            return np.arange(n), "by id"
+        apart = np.clip((apart + apart.T) / 2, 0.0, None)
+        upper = apart[np.triu_indices(n, 1)]
+        links = scipy.cluster.hierarchy.linkage(upper, "average", optimal_ordering=n <= 200)
+        return scipy.cluster.hierarchy.leaves_list(links), by
+
+    def quantities(self) -> list[Quantity]:
+        """Every mean over the clients, with its errors."""
+        return [*self._first_order(), *self._second_order(), *self._of_local_models()]
+
+    def _clients(self, name: str, values: np.ndarray, error: float = 0.0) -> Quantity:
+        return Quantity(name, mean_over_clients(values, self.shares, self.population), error)
+
+    def _pairs(self, name: str, matrix: np.ndarray, error: float = 0.0) -> Iterator[Quantity]:
+        if len(matrix) > 1:
+            yield Quantity(name, mean_over_pairs(matrix, self.population), error)
+
+    def _first_order(self) -> Iterator[Quantity]:
+        if (g := self.gradients) is not None:
+            yield _exact("loss", g.loss)
+            yield from self._pairs("gradient_cosine", g.cosines)
+            yield self._clients("gradient_cosine_with_global", g.with_global)
+            yield self._clients("gradient_along_global", g.along_global)
+        if (p := self.perturbations) is not None:
+            yield self._clients("own_gain", np.diag(p.gains), p.rounding)
+            yield from self._pairs("gain_of_others", (p.gains + p.gains.T) / 2, p.rounding)
+            yield self._clients("global_gain", p.global_gains, p.rounding)
+            yield _exact("worst_gain", p.worst, p.rounding)
+            off = p.rounding * (1 + abs(p.found)) / p.worst if p.worst > 0 else float("nan")
+            found = replace(_mean(p.found), stderr=p.found_stderr, count=len(self.clients))
+            yield Quantity("worst_case_found", found, off)
+            yield _exact("worst_case_found_lengthened", p.lengthened_found, off)
+
+    def _second_order(self) -> Iterator[Quantity]:
+        if (c := self.curvature) is None:
+            return
+        off = ~np.eye(len(self.clients), dtype=bool)
+        yield self._clients("lambda_max", c.values[:, 0], float(self.shares @ c.bounds[:, 0]))
+        yield _exact("lambda_max_global", c.global_values[0], c.global_bounds[0])
+        yield from self._pairs("overlap", c.overlaps, float(c.overlap_errors[off].mean()) if off.any() else 0.0)
+        yield self._clients("overlap_with_global", c.with_global, float(self.shares @ c.with_global_errors))
+        yield self._clients("curvature_carried", c.carried, float(self.shares @ c.carried_errors))
+        yield self._clients("heterogeneity", c.heterogeneity, c.mean_heterogeneity_error)
+
+    def _of_local_models(self) -> Iterator[Quantity]:
+        if (found := self.local) is None:
+            return
+        places = [self.clients.index(client) for client in self.local_clients]
+        shares, sound = self.shares[places], found.diverged == 0
+        for i, short in enumerate(_SHORT):
+            for k, way in enumerate(_FOUR):
+                of, errors = (found.own, found.own_errors) if k < 3 else (found.everybody, found.everybody_errors)
+                values = np.where(sound, of[:, k % 3, i], np.nan)
+                if not np.isfinite(values).any():
+                    continue
+                q = np.where(np.isfinite(values), shares, 0.0)
+                q = q / q.sum()
+                error = float(q @ np.nan_to_num(errors[:, k % 3, i]))  # the same probes: errors may all be alike
+                name = f"{short}_{way}"
+                if k in (3, 5):  # one number of f, the same for every client
+                    yield _exact(name, float(values[np.isfinite(values)][0]), error)
+                else:
+                    yield Quantity(name, mean_over_clients(values, shares, self.population), error)
+        yield Quantity("barrier_to_aggregate", mean_over_clients(found.to_aggregate, shares, self.population), 0.0)
+        if np.isfinite(found.between).any():
+            yield Quantity("barrier_between", mean_over_pairs(found.between, self.population), 0.0)
+        yield Quantity("distance_to_aggregate", mean_over_clients(found.distances[:, 1], shares, self.population), 0.0)
+
+    @property
+    def diverged(self) -> tuple[int, ...]:
+        """The clients whose local models or losses are not finite: reported, and in no mean."""
+        if self.local is None:
+            return ()
+        return tuple(c for c, bad in zip(self.local_clients, self.local.diverged, strict=True) if bad)
+
+    def notes(self) -> list[str]:
+        """What cannot be had, which clients are in no mean, and what has not converged."""
+        lines = [f"not measured at round {self.round}: {what}: {why}" for what, why in self.missing.items()]
+        if self.diverged:
+            lines.append(f"diverged at round {self.round}, and in no mean: client {', '.join(map(str, self.diverged))}")
+        if self.curvature is not None:
+            short = int((self.curvature.converged == 0).sum() + (self.curvature.global_converged == 0).sum())
+            lines += [f"{short} eigenvalues at round {self.round} have NOT CONVERGED"] if short else []
+        return lines
+
+    def to_dict(self) -> dict[str, Any]:
+        """Numbers, texts and lists by name."""
+        parts = {name: getattr(self, name) for name in ("gradients", "perturbations", "curvature", "local")}
+        order, by = self.order()
+        return {
+            "round": self.round,
+            "clients": list(self.clients),
+            "clients_with_data": self.population,
+            "weights_among_measured": self.shares.tolist(),
+            "samples_by_class": self.histograms,
+            "order": [self.clients[i] for i in order],
+            "ordered": by,
+            "local_models_of": list(self.local_clients),
+            "diverged": list(self.diverged),
+            "not_measured": self.missing,
+            "means": {q.name: {**asdict(q.mean), "measurement_error": q.error} for q in self.quantities()},
+            **{name: part.to_dict() for name, part in parts.items() if part is not None},
+        }
+
+
+def _mean(value: float) -> Mean:
+    return Mean(value, 0.0, value, value, 1)
+
+
+def _exact(name: str, value: float, error: float = 0.0) -> Quantity:
+    return Quantity(name, _mean(float(value)), float(error))
+
+
+@dataclass(frozen=True)
+class RunAlignment:
+    """The rounds of one run, ascending; rounds where nothing could be measured are in ``left_out``, with the reason."""
+
+    label: str
+    path: str
+    rounds: tuple[RoundAlignment, ...]
+    left_out: dict[int, str]
+
+
+@dataclass(frozen=True, repr=False)
+class Alignment(Shown):
+    """What :func:`analysis.alignment.measure_alignment` found.
+
+    Attributes:
+        runs: each with its rounds.
+        asked: what was asked for.
+        device, dtype: the device and the arithmetic.
+    """
+
+    runs: tuple[RunAlignment, ...]
+    asked: Asked
+    device: str
+    dtype: str
+
+    def _heading(self) -> str:
+        return ", ".join(run.label for run in self.runs)
+
+    def _facts(self) -> dict[str, str]:
+        return {
+            f"{run.label}, round {run.rounds[-1].round}": "; ".join(
+                f"{q.title} {q.mean.value:.3g}" for q in run.rounds[-1].quantities()[1:4]
+            )
+            for run in self.runs
+        }
+
+    def _picture(self) -> Figure:
+        return self.plot()
+
+    def value(self, run: int, name: str, round: int | None = None) -> Quantity:
+        """One quantity of one run, at its last round unless another is named.
+
+        Raises:
+            KeyError: it was not measured there.
+
+        """
+        rounds = {one.round: one for one in self.runs[run].rounds}
+        one = self.runs[run].rounds[-1] if round is None else rounds[round]
+        return {q.name: q for q in one.quantities()}[name]
+
+    def comparison(self) -> Table:
+        """A row for each quantity, a column for each run: mean ± both errors at its last round."""
+        head = ("quantity", *(f"{run.label}, round {run.rounds[-1].round}" for run in self.runs))
+        found = [{q.name: q for q in run.rounds[-1].quantities()} for run in self.runs]
+        rows = [(TITLES[name], *(_told(one.get(name)) for one in found)) for name in TITLES]
+        return Table(head, tuple(row for row in rows if any(row[1:])))
+
+    def details(self) -> Table:
+        """A row for each run, round and quantity."""
+        head = ("run", "round", "quantity", "mean", "sampling_error", "measurement_error", "low", "high", "clients",
+                "left_out")  # fmt: skip
+        rows: list[tuple[str | float | None, ...]] = []
+        for run in self.runs:
+            for one in run.rounds:
+                for q in one.quantities():
+                    numbers = (q.mean.value, q.mean.stderr, q.error, q.mean.low, q.mean.high)
+                    known = [float(x) if np.isfinite(x) else None for x in numbers]
+                    rows.append((run.label, one.round, q.name, *known, q.mean.count, q.mean.left_out))
+        return Table(head, tuple(rows))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Numbers, texts and lists by name."""
+        runs = [
+            {
+                "run": run.path,
+                "label": run.label,
+                "rounds": [one.to_dict() for one in run.rounds],
+                "left_out": {str(k): v for k, v in run.left_out.items()},
+            }
+            for run in self.runs
+        ]
+        return {"asked": asdict(self.asked), "device": self.device, "dtype": self.dtype, "runs": runs}
+
+    def _notes(self) -> str:
+        lines = [f"{run.label}: {note}" for run in self.runs for one in run.rounds for note in one.notes()]
+        lines += [f"{run.label}: round {k} is left out: {why}" for run in self.runs for k, why in run.left_out.items()]
+        return "".join(f"\n{line}" for line in dict.fromkeys(lines))
+
+    @property
+    def key(self) -> str:
+        """What the cells of the comparison say, and which clients they are of."""
+        of = sorted({f"{len(run.rounds[-1].clients)} of {run.rounds[-1].population}" for run in self.runs})
+        return (
+            f"means over {', '.join(of)} clients, weighted by p_i (over pairs: alike); first error: for the mean of "
+            f"all clients, where some were measured; second: of the measurement; K = {self.asked.top}, "
+            f"{self.asked.ascent}, ρ = {self.asked.rho:g}"
+        )
+
+    def __str__(self) -> str:
+        return f"{self.key}\n{self.comparison()}{self._notes()}"
+
+    def on_screen(self) -> str:
+        """The text, its table folded to the width of a terminal."""
+        return f"{self.key}\n{self.comparison().on_screen()}{self._notes()}"
+
+    def plot(self, path: str | Path | None = None, style: PictureStyle | StyleName = "screen") -> Figure:
+        """Curves over the rounds, or bars of the one round, several runs on common axes; written to ``path``.
+
+        Raises:
+            FedscapeError: the file cannot be written or is of no kind Matplotlib writes.
+        """
+        from analysis.alignment.plots import plot_alignment
+        from landscape.storage.pictures import draw_picture
+
+        return draw_picture(lambda: plot_alignment(self), path, style)
+
+    def plot_matrices(
+        self, run: int = 0, path: str | Path | None = None, style: PictureStyle | StyleName = "screen"
+    ) -> Figure:
+        """Heat maps of one run at its last round: cosines, gains, overlaps; written to ``path`` where given.
+
+        Raises:
+            FedscapeError: as :meth:`plot`.
+        """
+        from analysis.alignment.plots import plot_matrices
+        from landscape.storage.pictures import draw_picture
+
+        return draw_picture(lambda: plot_matrices(self.runs[run], self.asked), path, style)
+
+
+def _told(quantity: Quantity | None) -> str | None:
+    """``0.31 ± 0.02 ± 0.001``: the mean, the sampling error and that of the measurement, each where it is not 0."""
+    if quantity is None or not np.isfinite(quantity.mean.value):
+        return None
+    parts = [f"{quantity.mean.value:.4g}"]
+    parts += [f"± {e:.1g}" for e in (quantity.mean.stderr, quantity.error) if np.isfinite(e) and e > 0]
+    return " ".join(parts) + (" (sampling error unknown)" if np.isnan(quantity.mean.stderr) else "")
