@@ -10,6 +10,7 @@ from functools import cache
 
 import torch
 from threadpoolctl import ThreadpoolController
+from torch import Tensor
 
 from landscape.errors import FedscapeError
 
@@ -57,6 +58,22 @@ def resolve_dtype(name: str | torch.dtype) -> torch.dtype:
     if dtype is None or dtype not in DTYPES.values():
         raise FedscapeError(f"unknown dtype '{name}': give float32 or float64")
     return dtype
+
+
+def on_device(tensor: Tensor, device: torch.device) -> Tensor:
+    """A tensor of the host's memory on a device; the host does not wait for a copy to CUDA.
+
+    Such a copy goes through pinned memory, which PyTorch keeps until it is done.
+
+    Example:
+        >>> import torch
+        >>> from landscape.compute.devices import on_device
+        >>> on_device(torch.tensor([1.0]), torch.device("cpu"))
+        tensor([1.])
+    """
+    if device.type != "cuda" or tensor.device.type != "cpu":
+        return tensor.to(device)
+    return tensor.pin_memory().to(device, non_blocking=True)
 
 
 def memory_size(text: str | int) -> int:

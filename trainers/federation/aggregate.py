@@ -37,7 +37,7 @@ class Aggregate:
         self._models: Tensor | None = None
         self._weight, self._count, self._steps = 0.0, 0, 0.0
         self._centre: Tensor | None = None
-        self._spread = 0.0
+        self._spread: float | Tensor = 0.0  # on the device, so that the host need not wait for each client
 
     def add(self, upload: dict[str, Tensor], weight: float, model: Tensor, steps: int = 0) -> None:
         """Add one client: the tensors it sent, its p_i, its local model w_i ([d]), its steps K_i."""
@@ -71,10 +71,10 @@ class Aggregate:
         """(1/n) Σ ‖w_i − w‖² over the sampled clients (Sun et al., ICML 2023, Table 2, with w = w^{t+1})."""
         assert self._centre is not None
         shift = self._centre - w
-        return self._spread / self._count + _product(shift, shift)
+        return float(self._spread / self._count + _product(shift, shift))
 
 
-def _product(a: Tensor, b: Tensor) -> float:
-    """a·b in float64; BLAS would start all threads for vectors of any length."""
+def _product(a: Tensor, b: Tensor) -> Tensor:
+    """a·b in float64, on the device; BLAS would start all threads for vectors of any length."""
     with threads_for(2 * a.numel()):
-        return torch.dot(a.double(), b.double()).item()
+        return torch.dot(a.double(), b.double())

@@ -176,7 +176,7 @@ class _Training:
             precision,
         )
         samples = self.dataset.train.placed(device)
-        asked = replace(settings, executor=directory.executor(settings.executor))
+        asked = replace(settings, executor=directory.executor(settings.executor, device.type))
         self.choice = choose(self.model, samples, algorithm, local, asked)
         if asked.executor != settings.executor:
             self.choice = replace(self.choice, reason="as the run began")
