@@ -65,11 +65,20 @@ class Again:
 class CudaGraph:
     """A CUDA graph of the work.
 
+    Args:
+        work: what is recorded.
+        warm: the same, from the same values each time.
+        device: of the work's tensors.
+
     Raises:
         FedscapeError: CUDA cannot record it.
     """
 
-    def __init__(self, work: Work, warm: Work) -> None:
+    def __init__(self, work: Work, warm: Work, device: torch.device | None = None) -> None:
+        with torch.cuda.device(device):
+            self._record(work, warm)
+
+    def _record(self, work: Work, warm: Work) -> None:
         aside = torch.cuda.Stream()
         aside.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(aside):

@@ -329,7 +329,7 @@ class _Clock:
     """
 
     def __init__(self, device: torch.device) -> None:
-        self._cuda = device.type == "cuda"
+        self._device, self._cuda = device, device.type == "cuda"
         self._laps: list[tuple[str, Any]] = []
         self._begin = self._now()
 
@@ -352,5 +352,5 @@ class _Clock:
         if not self._cuda:
             return time.perf_counter()
         event = torch.cuda.Event(enable_timing=True)
-        event.record()
+        event.record(torch.cuda.current_stream(self._device))
         return event

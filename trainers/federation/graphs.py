@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import torch
@@ -36,7 +37,7 @@ class GraphsExecutor(SequentialExecutor):
     computed as they are; where mini-batches are all of a client's samples, the most common number of samples counts.
 
     Args:
-        record: how steps are recorded; on a device without CUDA they can be done again (:class:`Again`), as tests do.
+        record: how steps are recorded: as CUDA graphs unless given; elsewhere they can be done again (:class:`Again`).
 
     Example:
         >>> import numpy as np
@@ -64,7 +65,7 @@ class GraphsExecutor(SequentialExecutor):
         partition: Partition,
         algorithm: Algorithm,
         local: LocalWork,
-        record: Record = CudaGraph,
+        record: Record | None = None,
     ) -> None:
         super().__init__(model, data, partition, algorithm, local)
         self._held = [torch.from_numpy(indices).to("cpu", torch.long) for indices in partition.clients]
@@ -74,7 +75,7 @@ class GraphsExecutor(SequentialExecutor):
         self._static = StaticStep(
             model, data, algorithm, local, self._statistics,
             steps=max(planned), batch=min(max(sizes), batch or max(sizes)), recorded=batch or int(common),
-            record=record,
+            record=record or partial(CudaGraph, device=model.device),
         )  # fmt: skip
 
     def work(self, clients: Sequence[int], received: State, store: States, round: Round) -> Iterator[ClientResult]:

@@ -128,14 +128,15 @@ def test_a_capture_warms_up_aside_and_records_once(monkeypatch):
 
     stream = SimpleNamespace(wait_stream=lambda other: told.append("wait"))
     graph = SimpleNamespace(replay=lambda: told.append("replay"))
+    monkeypatch.setattr(torch.cuda, "device", lambda which: entered(str(which)))
     monkeypatch.setattr(torch.cuda, "Stream", lambda: stream)
     monkeypatch.setattr(torch.cuda, "current_stream", lambda: stream)
     monkeypatch.setattr(torch.cuda, "stream", lambda which: entered("aside"))
     monkeypatch.setattr(torch.cuda, "CUDAGraph", lambda: graph)
     monkeypatch.setattr(torch.cuda, "graph", lambda which: entered("capture"))
-    CudaGraph(lambda: told.append("work"), lambda: told.append("warm")).replay()
+    CudaGraph(lambda: told.append("work"), lambda: told.append("warm"), torch.device("cuda", 1)).replay()
     assert told == [
-        "wait", "aside", "warm", "warm", "/aside", "wait", "capture", "work", "/capture", "replay",
+        "cuda:1", "wait", "aside", "warm", "warm", "/aside", "wait", "capture", "work", "/capture", "/cuda:1", "replay",
     ]  # fmt: skip
 
     def broken():

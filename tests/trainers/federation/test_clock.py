@@ -22,12 +22,14 @@ def test_on_cuda_the_device_notes_the_times_and_the_host_waits_once(monkeypatch)
 
     def event(enable_timing):
         assert enable_timing
-        made = SimpleNamespace(record=lambda: setattr(made, "at", next(times)), synchronize=lambda: waits.append(made))
+        made = SimpleNamespace(synchronize=lambda: waits.append(made))
+        made.record = lambda stream: setattr(made, "at", next(times) if stream == "cuda:1's" else None)
         made.elapsed_time = lambda later: later.at - made.at
         return made
 
     monkeypatch.setattr(torch.cuda, "Event", event)
-    clock = federation._Clock(torch.device("cuda"))
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda device: f"{device}'s")
+    clock = federation._Clock(torch.device("cuda", 1))
     for name in ("local", "aggregation", "local"):
         clock.lap(name)
     assert not waits
