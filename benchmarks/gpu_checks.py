@@ -16,6 +16,7 @@ from gpu_report import EXECUTORS, IMAGE, QUICK_NET, Job, Report, images, landsca
 from analysis import measure_hessian, measure_surface
 from landscape import FedscapeError, Landscape, build_model
 from landscape.autograd.flat import FlatModule
+from landscape.autograd.recorded import RecordedProducts
 from landscape.compute.devices import on_device
 from landscape.compute.graphs import Again, CudaGraph, Record, captured
 from landscape.compute.precision import PrecisionName
@@ -64,6 +65,11 @@ def recording(report: Report) -> None:
         for _ in range(5):
             step()
         report.check(f"{dtype}: five replays, five steps", replayed, w, 1e-9 if dtype == torch.float64 else 1e-5)
+    there = landscape(model, 100, report.device, "float64", shape)
+    products = RecordedProducts(there._flat, there.loss, there._batches, there.weights, _record(report))
+    for k in (1, 4):
+        v = torch.stack([there.weights.roll(i) for i in range(k)])
+        report.check(f"recorded products with {k} vectors", products(v), there.hvp(None, v), FLOAT64)
     if report.cuda:
         command = read(["fedgloss", "--warmup", "100"])  # whose steps are recorded anew in each round
         ours = PICTURES.federation(command.algorithm, command.parts, "graphs", report.device, "float32")

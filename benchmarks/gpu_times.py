@@ -10,7 +10,7 @@ from gpu_report import EXECUTORS, IMAGE, QUICK_NET, Job, Report, landscape, seco
 from torch import nn
 
 from analysis import Hessian, largest_eigenpairs
-from landscape import build_model
+from landscape import Landscape, build_model
 from landscape.compute.devices import reproducible_arithmetic
 from landscape.compute.precision import PrecisionName
 from trainers import FedAvg, FedSMOO, Parts
@@ -83,6 +83,11 @@ def spectrum(report: Report) -> None:
         report.figure(f"{model}, {n} images, {dtype}: gradient", gradient, "s")
         report.figure(f"{model}, {dtype}: product", once / gradient, "gradients", 2.0)
         report.figure(f"{model}, {dtype}: product, graph kept", again / gradient, "gradients", 2.0)
+        if report.cuda:
+            _recorded(report, there, f"{model}, {dtype}", gradient)
+    if report.cuda:
+        small = landscape(QUICK_NET[0], 1024, report.device, "float32", QUICK_NET[1])
+        _recorded(report, small, QUICK_NET[0], seconds(small.gradient, report.device))
     k, whole = (3, 64) if report.quick else (50, 50_000)
     if report.over(f"the top {k}"):
         return
@@ -95,6 +100,14 @@ def spectrum(report: Report) -> None:
     largest_eigenpairs(operator, k)
     report.figure(f"{model}, {whole} images, {types[-1]}: top {k}", time.perf_counter() - start, "s", 60.0)
     report.figure("products that it took", operator.products, "products")
+
+
+def _recorded(report: Report, there: Landscape, what: str, gradient: float) -> None:
+    v, plain, recorded = there.weights, there.hessian(graph_memory=0), there.hessian(recorded=True)
+    report.figure(f"{what}: product, eager", seconds(lambda: plain(v), report.device) / gradient, "gradients")
+    report.figure(
+        f"{what}: product, recorded", seconds(lambda: recorded(v), report.device) / gradient, "gradients", 2.0
+    )
 
 
 def precisions(report: Report) -> None:

@@ -96,7 +96,7 @@ class CudaGraph:
         except RuntimeError as error:
             told = str(error).splitlines()[0][:160]
             raise FedscapeError(
-                f"CUDA could not record a step as a graph ({told}): give --executor sequential"
+                f"CUDA could not record the work as a graph ({told}): do it without (training: --executor sequential)"
             ) from error
 
     def replay(self) -> None:
@@ -145,8 +145,8 @@ def captured(work: Work, buffers: Iterable[Tensor], record: Record) -> Captured:
     restore()
     if not all(same):
         raise FedscapeError(
-            "the recorded step computes something else than the step itself, so something in it is not the same each "
-            "time: give --executor sequential"
+            "the recorded work computes something else than the work itself, so something in it is not the same each "
+            "time: do it without a recording (training: --executor sequential)"
         )
     return found
 

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from landscape import FedscapeError, Partition
 from landscape.autograd.flat import FlatModule
@@ -142,6 +143,30 @@ def test_with_full_batches_the_most_common_size_is_recorded(monkeypatch):
     calls, taken = counted(monkeypatch, FedAvg(), split=split, clients=5, batch_size="full")
     assert calls.count(7) == 3 < taken.count(7)
     assert calls.count(10) == taken.count(10)
+
+
+class Waits(TorchDispatchMode):
+    """Counts the values of tensors that Python asks for."""
+
+    def __init__(self):
+        super().__init__()
+        self.count = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        self.count += torch.Tag.data_dependent_output in func.tags
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("way", [lambda made: made, recorded])
+def test_how_often_a_round_waits_for_a_value_does_not_follow_the_number_of_clients(way):
+    counts = []
+    for clients in (1, 6):
+        made = way(federation(FedSMOO(), **{**RAGGED, "per_round": clients}))
+        made.step()  # the first round records
+        with Waits() as waits:
+            made.step()
+        counts.append(waits.count)
+    assert counts == [2, 2]  # the loss and the drift, at the round's end
 
 
 class Stays:
