@@ -14,6 +14,7 @@ from __future__ import annotations
 import json
 import os
 import platform
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -133,9 +134,10 @@ def shown(name: str, found: dict[str, Any]) -> None:
 
 def machine(settings: Settings) -> dict[str, Any]:
     """What it was measured on."""
-    commit = subprocess.run(
-        ["git", "rev-parse", "HEAD"], capture_output=True, text=True, cwd=Path(__file__).parent
-    ).stdout.strip()
+    git, commit = shutil.which("git"), ""  # a machine that is lent may have neither git nor the repository
+    if git:
+        asked = subprocess.run([git, "rev-parse", "HEAD"], capture_output=True, text=True, cwd=Path(__file__).parent)
+        commit = asked.stdout.strip()
     about: dict[str, Any] = {
         "device": "CPU", "processor": platform.machine(), "cores": os.cpu_count(), "torch": torch.__version__,
         "cuda": torch.version.cuda, "python": platform.python_version(), "commit": commit or "unknown",

@@ -172,7 +172,8 @@ def reproducible_arithmetic(tf32: bool = False) -> Iterator[None]:
 
     By default cuDNN convolutions use TF32 (10-bit mantissa), and so do matrix products if the user has lowered
     PyTorch's precision.  The relative error is about 1e-3, too large for small eigenvalues, so measurements and runs
-    switch it off.  The settings are restored on exit.
+    switch it off.  cuDNN's choice of algorithms by timing them stays off, too: another process could choose others.
+    The settings are restored on exit.
     """
     with _matrix_products("high" if tf32 else "highest"):
         if not torch.backends.cudnn.is_available():
