@@ -77,6 +77,7 @@ def test_adversaries(structure):
     require_equal(*both(FedAvg(), Parts(adversary=Affine(structure=structure, ascent_lr=0.5))))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SETTINGS)
 def test_every_setting_of_local_work(name):
     require_equal(*both(FedSMOO(), weight_decay=1e-2, **SETTINGS[name]))
@@ -254,6 +255,7 @@ def test_segmentation_and_streamed_samples_are_refused():
     assert "host memory" in refusal(model, samples().streamed("meta"), FedAvg(), work)
 
 
+@pytest.mark.slow
 def test_every_algorithm_may_be_recorded():
     model = FlatModule(dense_net(), torch.device("cpu"), torch.float64)
     for name, algorithm in ALGORITHMS.items():
