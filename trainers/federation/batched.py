@@ -31,6 +31,7 @@ class Leaver:
     client: int
     w: Tensor
     state: State
+    received: State
     round: Round
     steps: int
     loss: Tensor
@@ -47,6 +48,8 @@ class Crowd:
         clients: their ids, [S].
         w: their models, [S, d].
         state: what they keep, in rows.
+        received: of each, as the algorithm sees it: one for all unless they begin at points of their own.
+        seen: that of all, with the points in rows where they have their own.
         rounds: of each, before its first step.
         batches: their mini-batches.
         places: the samples of each step on the data's device, [S, K, B].
@@ -59,15 +62,20 @@ class Crowd:
     clients: list[int]
     w: Tensor
     state: State
+    received: list[State]
     rounds: list[Round]
     batches: list[Batches]
     places: Tensor
     augmentation: list[torch.Generator]
     statistics: dict[str, Tensor] | None
+    seen: State = field(init=False)
     loss: Tensor = field(init=False)
     gradients: int = 0
 
     def __post_init__(self) -> None:
+        self.seen = self.received[0]
+        if any(each.w is not self.seen.w for each in self.received):
+            self.seen = State.of({**self.seen.tensors(), "w": torch.stack([each.w for each in self.received])})
         self.loss = torch.zeros(len(self.clients), dtype=torch.float64, device=self.w.device)
 
     @property
@@ -97,6 +105,9 @@ class Crowd:
             return []
         leavers = [self._leaver(row) for row in range(stay, len(self.clients))]
         self.clients, self.rounds, self.batches = self.clients[:stay], self.rounds[:stay], self.batches[:stay]
+        self.received = self.received[:stay]
+        if self.seen.w.dim() > 1:
+            self.seen = State.of({**self.seen.tensors(), "w": self.seen.w[:stay]})
         self.w, self.state, self.places = self.w[:stay], rows(self.state, slice(stay)), self.places[:stay]
         self.augmentation, self.loss = self.augmentation[:stay], self.loss[:stay]
         if self.statistics is not None:
@@ -110,8 +121,8 @@ class Crowd:
         seen = sum(self.batches[row].counts)
         steps = len(self.batches[row].counts)
         return Leaver(
-            self.clients[row], self.w[row].clone(), state, self.rounds[row], steps, self.loss[row] / seen, seen,
-            self.gradients, own,
+            self.clients[row], self.w[row].clone(), state, self.received[row], self.rounds[row], steps,
+            self.loss[row] / seen, seen, self.gradients, own,
         )  # fmt: skip
 
 
@@ -271,11 +282,11 @@ class BatchedExecutor(SequentialExecutor):
             for leaver in crowd.leaving(step):
                 found[leaver.client] = self._result(leaver, received)
             batch = RowsBatch(self._stacked, self._rows(crowd, step), local, crowd.statistics)
-            here = replace(crowd.round, step=step)
+            here = self._here(crowd.round, step)
             around = Surroundings(self._model.space, crowd.state, received, here)
             gradient = ascending(batch.gradient, self._ascent, local, around)
             crowd.w = local_step(
-                crowd.w, gradient, self._algorithm, crowd.state, received, here, local.weight_decay, clip,
+                crowd.w, gradient, self._algorithm, crowd.state, crowd.seen, here, local.weight_decay, clip,
                 local.parts.local_optimizer,
             )  # fmt: skip
             assert batch.losses is not None, "an algorithm's direction must ask for a gradient"
@@ -302,6 +313,7 @@ class BatchedExecutor(SequentialExecutor):
             [client for client, _ in begun],
             torch.stack([one.w for _, one in begun]),
             stacked([one.state for _, one in begun]),
+            [one.received for _, one in begun],
             [one.round for _, one in begun],
             batches,
             beside(batches).to(self._data.device),
@@ -325,7 +337,7 @@ class BatchedExecutor(SequentialExecutor):
 
     def _result(self, leaver: Leaver, received: State) -> ClientResult:
         statistics = None if leaver.statistics is None else self._statistics.joined(leaver.statistics)
-        upload = self._end(leaver.round, leaver.w, leaver.state, received, leaver.steps, statistics)
+        upload = self._end(leaver.round, leaver.w, leaver.state, leaver.received, received, leaver.steps, statistics)
         return ClientResult(
             leaver.client, leaver.w, upload, leaver.state, leaver.loss, leaver.seen, leaver.steps, leaver.gradients
         )
