@@ -86,9 +86,10 @@ FedNSAM = named(
 
     Client, from w̄ = w^t + γm: w ← w − η g(w + ρ g/‖g‖), d_i = w_i − w̄.
     Server: m ← γm + ‹d›; w ← w^t + m, which is ‹w_i›.
-    This is what the authors' program runs, with γ and ρ fixed in its clients.  By the abstract the momentum is the
-    perturbation's direction, too: its optimizer/Nesterov.py takes one gradient at w + γm − ρ m/‖m‖, but nothing calls
-    it.
+    This is what the authors' program runs, but for two slips of it: its server's m is (1 + γ)‹d›, as the loop goes over
+    ‹d› in the place of m, and its clients have a γ and ρ of their own, 0.85 and 0.05, whatever the flags.  By the
+    abstract the momentum is the perturbation's direction, too: its optimizer/Nesterov.py takes one gradient at
+    w + γm − ρ m/‖m‖, but nothing calls it.
     Traffic per sampled client: one model down (w̄), one up.
 
     Example:
@@ -115,7 +116,7 @@ FedNova = named(
     term a_i ← (1 − ημ)a_i + 1 each step, and ‹K› in the place of ‹a›.  Where all a_i are equal, this is FedAvg.
     The averaging alone goes with other algorithms too (``--server-optimizer normalised``).
     The authors' code takes all clients; here means are over the sampled ones.  With momentum and proximal term
-    together it counts a twice and puts the term into the momentum after the step's gradient; here a counts once.
+    together its a_i adds up what each makes alone; here it is what both make of gradients of 1.
     Traffic per sampled client: one model down, one model and a number (a_i) up.
 
     Example:
