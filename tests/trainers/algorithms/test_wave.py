@@ -9,7 +9,7 @@ from landscape import FedscapeError, Partition
 from tests.trainers.algorithms.naive import Clients, add, length, zeros
 from tests.trainers.algorithms.test_against_pseudo_code import relative_error
 from tests.trainers.algorithms.test_identities import after
-from tests.trainers.algorithms.test_wave_starts import EXACT, RAGGED, Naive, same
+from tests.trainers.algorithms.test_wave_starts import EXACT, RAGGED, Naive, others_slow, same
 from tests.trainers.federations import SIZES, federation
 from trainers import FedAvg, FedCM, FedGF, FedSAM, FedVARP, FedWMSAM
 
@@ -107,8 +107,8 @@ class NaiveFedWMSAM(Naive):
         return add(w, mean, self.server_lr)
 
 
-@pytest.mark.parametrize("weighting", ["samples", "uniform"])
-@pytest.mark.parametrize("server_lr", [1.0, 0.8])
+@pytest.mark.parametrize("weighting", others_slow("samples", "uniform"))
+@pytest.mark.parametrize("server_lr", others_slow(0.8, 1.0))
 def test_fedvarp(server_lr, weighting):
     reference = NaiveFedVARP(server_lr, Clients().start())
     assert relative_error(FedVARP(server_lr), reference.round, **RAGGED, weighting=weighting) < EXACT
@@ -130,7 +130,8 @@ def test_fedvarp_is_fedavg_where_all_take_part_and_in_the_first_round():
 
 
 @pytest.mark.parametrize(
-    ("rho", "rho_g", "t_d", "window"), [(0.05, 0.05, 0.0, 30), (0.3, 0.2, 1.0, 30), (0.3, 0.2, 1.0, 2)]
+    ("rho", "rho_g", "t_d", "window"),
+    others_slow((0.3, 0.2, 1.0, 2), (0.3, 0.2, 1.0, 30), (0.05, 0.05, 0.0, 30)),
 )
 def test_fedgf(rho, rho_g, t_d, window):
     reference = NaiveFedGF(rho, rho_g, t_d, window)
@@ -160,8 +161,10 @@ def test_fedgfs_gradients_are_all_at_the_servers_point_where_every_round_drifts(
     torch.testing.assert_close(ours.server.w, w - 3 * lr * slope, rtol=1e-11, atol=1e-12)
 
 
-@pytest.mark.parametrize("weighting", ["samples", "uniform"])
-@pytest.mark.parametrize(("rho", "lam", "alpha", "server_lr"), [(0.01, 0.01, 0.1, 1.0), (0.3, 0.4, 0.3, 0.8)])
+@pytest.mark.parametrize("weighting", others_slow("samples", "uniform"))
+@pytest.mark.parametrize(
+    ("rho", "lam", "alpha", "server_lr"), others_slow((0.3, 0.4, 0.3, 0.8), (0.01, 0.01, 0.1, 1.0))
+)
 def test_fedwmsam(rho, lam, alpha, server_lr, weighting):
     reference = NaiveFedWMSAM(rho, lam, alpha, server_lr, Clients().start())
     algorithm = FedWMSAM(rho, lam, alpha, server_lr)

@@ -35,6 +35,14 @@ from trainers.parts.server_optimizers import LocalSteps
 from trainers.parts.server_steps import gradients_in
 
 EXACT, SIZE = 1e-11, 4
+
+
+def others_slow(*cases):
+    """The first case in the fast tests, the others in the slow ones."""
+    cases = [case if isinstance(case, tuple) else (case,) for case in cases]
+    return [pytest.param(*case, marks=pytest.mark.slow if number else ()) for number, case in enumerate(cases)]
+
+
 RAGGED = {"batch_size": SIZE}
 
 
@@ -205,7 +213,7 @@ class NaiveFedSWA(Naive):
 
 
 @pytest.mark.parametrize("models", [False, True], ids=["changes", "models"])
-@pytest.mark.parametrize("weighting", ["samples", "uniform"])
+@pytest.mark.parametrize("weighting", others_slow("samples", "uniform"))
 def test_fedinit(models, weighting):
     algorithm = FedInit(0.4, average="models" if models else "changes")
     assert relative_error(algorithm, NaiveFedInit(0.4, models).round, **RAGGED, weighting=weighting) < EXACT
@@ -218,18 +226,19 @@ def test_feddyn_from_relaxed_starts_is_that_of_the_authors_simulator():
     assert relative_error(FedDyn(0.2), reference.round, parts=parts, **RAGGED) < EXACT
 
 
-@pytest.mark.parametrize(("lam", "mu"), [(0.85, 0.002), (0.5, 0.4)])
+@pytest.mark.parametrize(("lam", "mu"), others_slow((0.5, 0.4), (0.85, 0.002)))
 def test_fedacg(lam, mu):
     assert relative_error(FedACG(lam, mu), NaiveLookAhead(lam, mu).round, **RAGGED) < EXACT
 
 
-@pytest.mark.parametrize(("gamma", "rho"), [(0.85, 0.05), (0.5, 0.3)])
+@pytest.mark.parametrize(("gamma", "rho"), others_slow((0.5, 0.3), (0.85, 0.05)))
 def test_fednsam(gamma, rho):
     assert relative_error(FedNSAM(gamma, rho), NaiveLookAhead(gamma, 0.0, rho).round, **RAGGED) < EXACT
 
 
 @pytest.mark.parametrize(
-    ("mu", "momentum", "beta"), [(0.0, 0.0, 0.0), (0.0, 0.0, 0.6), (0.5, 0.0, 0.0), (0.0, 0.8, 0.0), (0.0, 0.8, 0.5)]
+    ("mu", "momentum", "beta"),
+    others_slow((0.0, 0.8, 0.5), (0.0, 0.0, 0.0), (0.0, 0.0, 0.6), (0.5, 0.0, 0.0), (0.0, 0.8, 0.0)),
 )
 def test_fednova(mu, momentum, beta):
     parts = Parts(local_optimizer=LocalMomentum(momentum) if momentum else None)
@@ -239,14 +248,14 @@ def test_fednova(mu, momentum, beta):
         assert relative_error(FedProx(mu), NaiveFedNova(mu, momentum).round, parts=parts, **RAGGED) > 1e-2
 
 
-@pytest.mark.parametrize(("eps", "decay"), [(1e-3, 1.0), (1e-5, 0.8), (0.1, 1.0)])
+@pytest.mark.parametrize(("eps", "decay"), others_slow((1e-5, 0.8), (1e-3, 1.0), (0.1, 1.0)))
 def test_fedexp(eps, decay):
     reference = NaiveFedExP(eps, decay)
     assert relative_error(FedExP(eps, decay), reference.round, **RAGGED) < EXACT
     assert (max(reference.rates) > 1.1) == (eps < 0.1), "the rate must not be 1 throughout"
 
 
-@pytest.mark.parametrize(("rho", "alpha"), [(0.1, 1.5), (0.0, 1.0), (0.6, 0.8)])
+@pytest.mark.parametrize(("rho", "alpha"), others_slow((0.1, 1.5), (0.0, 1.0), (0.6, 0.8)))
 def test_fedswa(rho, alpha):
     reference = NaiveFedSWA(rho, alpha, weight_decay=0.1)
     assert relative_error(FedSWA(rho, alpha), reference.round, weight_decay=0.1, **RAGGED) < EXACT
@@ -281,6 +290,7 @@ def same(one, other, rounds=4, **changes):
     torch.testing.assert_close(after(one, rounds, **changes), after(other, rounds, **changes), rtol=1e-11, atol=1e-13)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("special", "base"),
     [
@@ -361,7 +371,7 @@ def test_a_with_a_proximal_term_is_the_codes_recursion():
 
 @pytest.mark.parametrize(
     "algorithm",
-    [FedInit(0.4), FedACG(0.6), FedNSAM(0.6), FedNova(0.1, 0.5), FedExP(1e-4, 0.9), FedSWA()],
+    others_slow(FedInit(0.4), FedACG(0.6), FedNSAM(0.6), FedNova(0.1, 0.5), FedExP(1e-4, 0.9), FedSWA()),
     ids=lambda a: type(a).__name__,
 )
 def test_resumed_it_ends_where_it_would_have(algorithm):
