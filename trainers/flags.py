@@ -18,9 +18,12 @@ from trainers.algorithm import Algorithm
 from trainers.parts.adversary import Affine
 from trainers.parts.ascent import ASAM, GSAM, LESAM, SAM
 from trainers.parts.local_optimizers import LocalAdamW, LocalMomentum, LocalOptimizer
+from trainers.parts.local_schedules import Linear
 from trainers.parts.options import described, field_docstrings, field_type
 from trainers.parts.parts import Parts
 from trainers.parts.server_optimizers import Adagrad, Adam, Momentum, Yogi
+from trainers.parts.server_steps import Extrapolation, Nesterov, Normalised
+from trainers.parts.start import Relaxed
 from trainers.parts.swa import SWA
 from trainers.settings import optional
 
@@ -186,8 +189,18 @@ FLAGS = (
     ),
     Flag(
         "server_optimizer",
-        {"momentum": Momentum, "adam": Adam, "adagrad": Adagrad, "yogi": Yogi},
-        "what the server makes of the clients' mean change",
+        {
+            "momentum": Momentum,
+            "adam": Adam,
+            "adagrad": Adagrad,
+            "yogi": Yogi,
+            "nesterov": Nesterov,
+            "extrapolation": Extrapolation,
+            "normalised": Normalised,
+        },
+        "what the server makes of the clients' mean change: momentum, adaptive steps, momentum that looks ahead "
+        "(FedACG's), a step as long as the changes point apart (FedExP's), or changes divided by the clients' steps "
+        "(FedNova's)",
         prefix="server_",
         renamed={"lr": "server_optimizer_lr"},
     ),
@@ -205,6 +218,19 @@ FLAGS = (
         "steps (sgd, as without it), heavy-ball momentum with the weight decay in it, or AdamW with it decoupled",
         prefix="local_",
         made=_local_optimizer,
+    ),
+    Flag(
+        "local_schedule",
+        {"linear": Linear},
+        "the local rate over the steps of a round: a straight line down (FedSWA's); without it the same for all",
+        prefix="local_schedule_",
+    ),
+    Flag(
+        "start",
+        {"relaxed": Relaxed},
+        "where clients begin: relaxed, beyond the model they receive, away from where they ended the last time "
+        "(FedInit's); without it there",
+        prefix="start_",
     ),
 )
 
