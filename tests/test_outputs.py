@@ -189,7 +189,7 @@ def test_what_is_not_ours_is_refused_before_the_work_and_stays(
 
     for module in ("trainers.runs.run", "trainers.commands.partition", "figures.__main__"):
         monkeypatch.setattr(f"{module}.load_dataset", begun)
-    monkeypatch.setattr("figures.commands.make.execute", begun)
+    monkeypatch.setattr("figures.commands.work.execute", begun)
     monkeypatch.setattr("trainers.commands.report.read_runs", begun)
     monkeypatch.setattr(Landscape, "from_checkpoint", begun)
     monkeypatch.setattr("landscape.checkpoints.checkpoint.load_torch", begun)

@@ -82,11 +82,18 @@ def presented(table: Table) -> Table:
     rows = []
     for row in table.rows:
         by_name = dict(zip(table.columns, row, strict=True))
-        rows.append(tuple(_with_deviation(by_name[name], by_name.get(name + _DEVIATION)) for _, name in kept))
+        rows.append(tuple(with_deviation(by_name[name], by_name.get(name + _DEVIATION)) for _, name in kept))
     return Table(tuple(name for _, name in kept), tuple(rows))
 
 
-def _with_deviation(value: Cell, deviation: Cell) -> Cell:
+def with_deviation(value: Cell, deviation: Cell) -> Cell:
+    """A number with its deviation, to two digits of that; a number without one as it is, a count as text.
+
+    Example:
+        >>> from trainers.runs.comparison import with_deviation
+        >>> with_deviation(81.256, 0.2345), with_deviation(81.256, None), with_deviation(7, None)
+        ('81.26 ± 0.23', 81.256, '7')
+    """
     if isinstance(value, float) and isinstance(deviation, float):
         if deviation == 0:
             return f"{value:.4g} ± 0"
