@@ -104,13 +104,13 @@ def with_config(
     typed_values = dict(_typed(rest))
     words = typed_values.keys()
     overridden = {name for name in found if words & {_option(name), _option(f"no_{name}")}}
+    if not str(file).endswith(".toml"):  # before anything is imported
+        recorded = {name: value for name, value in found.items() if name not in overridden}
+        _check_recorded(file, {**recorded, "algorithm": "" if typed else algorithm}, bool(words & {"--normalise"}))
     left = {name: value for name, value in found.items() if name != "algorithm"}
     left |= {name: typed_values.get(_option(name)) for name in overridden}
     left = without_idle(left, kind_of(algorithm), sorted(overridden))  # of a part that the command line changes
     left = {name: value for name, value in left.items() if name not in overridden}
-    if not str(file).endswith(".toml"):
-        asked = {**left, **({} if typed else {"algorithm": algorithm})}
-        _check_recorded(file, asked, given_rule=bool(words & {"--normalise"}))
     every = options_of(algorithm)
     names = {name for option in every for name in option.names}
     back = {_option(f"no_{name}") for name in found} - names
@@ -156,7 +156,7 @@ def option_words(values: Mapping[str, Any], every: Sequence[Option], place: obje
     return words
 
 
-def _check_recorded(file: str, left: Mapping[str, Any], *, given_rule: bool) -> None:
+def _check_recorded(file: str, left: Mapping[str, Any], given_rule: bool) -> None:
     """Refuse what a run's own file must not decide, or does not tell."""
     for name in _CODE:
         value = str(left.get(name, ""))

@@ -66,11 +66,12 @@ class Curves:
         finished = [run for run in runs if run.status == "finished"]
         out = [f"{run.path} {run.status_text}" for run in runs if run.status != "finished"]
         told = [f"left out: {each}" for each in out] + [f"{missing} runs of the grid are not begun"] * bool(missing)
-        for sentence in [*told, *warnings(finished)]:
+        labelled = groups(finished)
+        for sentence in [*told, *warnings(finished, labelled)]:
             print(f"warning: {sentence}", file=sys.stderr)
         if not finished:
             raise FedscapeError("none of the runs has finished: give one that has")
-        curves = curves_of(groups(finished), self.band)
+        curves = curves_of(labelled, self.band)
         draw_picture(lambda: picture(curves, self.band), self.out, self.style)
         print(f"written: {self.out}")
         if self.csv is not None:

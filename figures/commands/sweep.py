@@ -18,6 +18,7 @@ from landscape.storage.files import make_directory, write_json
 from landscape.storage.outputs import Output, check_folder, check_outputs
 from landscape.storage.reading import read_json
 from landscape.terminal.command import EXIT_DIVERGED
+from landscape.terminal.program import spoken
 from landscape.terminal.table import Table
 from trainers.runs.selection import shown_value
 from trainers.runs.stored import RESULT, read_metrics
@@ -132,7 +133,11 @@ def report(grid: Grid, store: Store, outcome: Outcome, stream: TextIO) -> int:
 
 
 def _next(grid: Grid, listed: Path) -> str:
-    """The command that compares the runs of a grid, a row and a column for each value in which they differ."""
-    names = [name for name in grid.varied if name != "seed"] or ["algorithm"]
+    """The command that compares the runs of a grid, by all options in which those of one algorithm differ."""
+    values: dict[str, set[tuple[str, str]]] = {name: set() for name in grid.varied if name not in ("algorithm", "seed")}
+    for each in grid.runs:
+        for name, found in values.items():
+            found.add((each.options["algorithm"], repr(each.options.get(name))))
+    names = ["algorithm", *(n for n, found in values.items() if len(found) > len({one for one, _ in found}))]
     columns = f" --columns {names[1]}" if len(names) > 1 else ""
-    return f"fedscape runs {listed} --group --rows {' '.join([names[0], *names[2:]])}{columns}"
+    return spoken(f"python -m trainers report {listed} --group --rows {' '.join([names[0], *names[2:]])}{columns}")

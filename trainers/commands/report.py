@@ -18,7 +18,7 @@ from landscape.terminal.table import Table
 from trainers.runs.comparison import presented, report, warnings
 from trainers.runs.pivot import pivot
 from trainers.runs.records import RecordedRun, read_runs
-from trainers.runs.selection import run_paths, where
+from trainers.runs.selection import groups, run_paths, where
 from trainers.settings import optional
 
 PROGRAM = "python -m trainers report"
@@ -112,7 +112,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     print(shown if command.wide else shown.on_screen())
     for note in notes:
         print(note)
-    for sentence in warnings(runs):
+    for sentence in warnings(runs, groups(runs) if command.pivoted else None):
         print(f"warning: {sentence}", file=sys.stderr)
     if command.csv is not None:
         write_text(command.csv, table.csv())

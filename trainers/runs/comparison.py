@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from landscape.errors import FedscapeError
 from landscape.terminal.table import Table
@@ -56,16 +56,22 @@ def report(runs: Sequence[RecordedRun], targets: Sequence[float] = (), *, group:
     return Table(("run", "algorithm", "status", *columns), tuple(rows))
 
 
-def warnings(runs: Sequence[RecordedRun]) -> list[str]:
+def warnings(runs: Sequence[RecordedRun], groups: Mapping[str, Sequence[RecordedRun]] | None = None) -> list[str]:
     """Where runs differ in objective, evaluated model or the work of a round, and which have rounds that two processes
-    wrote, a sentence each."""
+    wrote, a sentence each.
+
+    Args:
+        runs: all of them.
+        groups: runs that differ by their seed only, by a label that is told in place of each run's name.
+    """
     named = list(zip(_names(runs), runs, strict=True))
     twice = [
         f"{name} had {run.repeated} rounds twice, as two processes had resumed it at once: the last of each is read"
         for name, run in named
         if run.repeated
     ]
-    return [*twice, *differences({name: run.protocol for name, run in named})]
+    each = dict(named) if groups is None else {label: members[0] for label, members in groups.items()}
+    return [*twice, *differences({name: run.protocol for name, run in each.items()})]
 
 
 def _names(runs: Sequence[RecordedRun]) -> list[str]:

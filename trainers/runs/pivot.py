@@ -60,19 +60,22 @@ class Pivot:
     Attributes:
         value: of each run.
         rows, columns: the options by which runs are told apart, by name.
-        cells: by the values of the rows' and of the columns' options, in the order in which they are shown.
+        down, across: the values of the rows' and of the columns' options, in the order in which they are shown.
+        cells: by these.
     """
 
     value: Value
     rows: tuple[str, ...]
     columns: tuple[str, ...]
+    down: tuple[Key, ...]
+    across: tuple[Key, ...]
     cells: dict[tuple[Key, Key], Cell]
 
     @property
     def best(self) -> set[tuple[Key, Key]]:
         """In each column, the cells with the best mean: none where only one has a mean, or no value is better."""
         found = set()
-        for column in dict.fromkeys(column for _, column in self.cells):
+        for column in self.across:
             means = {at: cell.spread.mean for at, cell in self.cells.items() if cell.spread and at[1] == column}
             if len(means) > 1 and self.value.better is not None:
                 top = (max if self.value.better == "larger" else min)(means.values())
@@ -82,16 +85,15 @@ class Pivot:
     def table(self) -> Table:
         """What people read: a row for each value of the rows' options, a column for each of the columns'."""
         n, best = len(self._seeds()) > 1, self.best
-        across = list(dict.fromkeys(column for _, column in self.cells))
         rows = []
-        for key in dict.fromkeys(row for row, _ in self.cells):
+        for key in self.down:
             texts: list[str | None] = []
-            for column in across:
+            for column in self.across:
                 cell = self.cells.get((key, column))
                 text = None if cell is None else cell.text(self.value, n=n)
                 texts.append(Best(text) if text is not None and (key, column) in best else text)
             rows.append((*map(shown_value, key), *texts))
-        titles = [_title(self.columns, column) or self.value.title for column in across]
+        titles = [_title(self.columns, column) or self.value.title for column in self.across]
         return Table((*self.rows, *titles), tuple(rows))
 
     def notes(self) -> list[str]:
@@ -173,9 +175,11 @@ def pivot(runs: Sequence[RecordedRun], rows: Sequence[str], columns: Sequence[st
     for (row, column), found in members.items():
         place = ", ".join(filter(None, (_title(across[0], row), _title(across[1], column))))
         _check(found, place, {*across[0], *across[1]})
-    rows_order, columns_order = (_ordered([at[i] for at in members], across[i]) for i in (0, 1))
-    there = [(row, column) for row in rows_order for column in columns_order if (row, column) in members]
-    return Pivot(of, across[0], across[1], {at: _cell(members[at], of) for at in there})
+    down, side = (tuple(_ordered([at[i] for at in members], across[i])) for i in (0, 1))
+    cells = {
+        (row, column): _cell(members[row, column], of) for row in down for column in side if (row, column) in members
+    }
+    return Pivot(of, across[0], across[1], down, side, cells)
 
 
 def _cell(runs: Sequence[RecordedRun], of: Value) -> Cell:

@@ -222,11 +222,7 @@ class _Training:
         state = self.directory.open(self.algorithm, settings, self.parts, resume=resume)
         self.directory.save_weights(federation.weights)
         if progress:
-            print(self._in_a_line(), file=sys.stderr)
-            print(f"the inputs of {self.dataset.name} are {Normalisation.of(self.dataset)}", file=sys.stderr)
-            print(federation.weights.describe(), self.choice, sep="\n", file=sys.stderr)
-        if progress and federation.store.peak_memory:
-            print(federation.store.describe(), file=sys.stderr)
+            self._announce()
         if self.test_partition is not None:
             self.directory.save_test_partition(self.test_partition)
         if state is None:
@@ -279,6 +275,14 @@ class _Training:
         status: Status = "diverged" if reason else "finished"
         self.directory.save_result({"status": status, "round": federation.round, "reason": reason})
         return Run(self.directory.path, status, self.directory.metrics(), reason)
+
+    def _announce(self) -> None:
+        """Tell on stderr what is trained and how."""
+        print(self._in_a_line(), file=sys.stderr)
+        print(f"the inputs of {self.dataset.name} are {Normalisation.of(self.dataset)}", file=sys.stderr)
+        print(self.federation.weights.describe(), self.choice, sep="\n", file=sys.stderr)
+        if self.federation.store.peak_memory:
+            print(self.federation.store.describe(), file=sys.stderr)
 
     def _in_a_line(self) -> str:
         s = self.settings

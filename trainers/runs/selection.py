@@ -97,7 +97,8 @@ def where(runs: Sequence[RecordedRun], conditions: Iterable[str]) -> list[Record
 
 
 def groups(runs: Sequence[RecordedRun]) -> dict[str, list[RecordedRun]]:
-    """The runs that differ by their seed only, by what tells them from the others, such as ``fedsam, rho 0.1``.
+    """The runs that differ by their seed only, by what tells them from the others, such as ``fedsam, rho 0.1``: the
+    options that have several values in one algorithm, or that all have and in which they differ.
 
     Raises:
         FedscapeError: a seed is there more than once in a group.
@@ -105,7 +106,14 @@ def groups(runs: Sequence[RecordedRun]) -> dict[str, list[RecordedRun]]:
     found: dict[str, list[RecordedRun]] = {}
     for run in runs:
         found.setdefault(run.configuration, []).append(run)
-    names = ["algorithm", *differing([members[0] for members in found.values()])]
+    firsts = [members[0] for members in found.values()]
+    by_algorithm: dict[Any, list[RecordedRun]] = {}
+    for run in firsts:
+        by_algorithm.setdefault(told(run, "algorithm"), []).append(run)
+    within = {name for members in by_algorithm.values() for name in differing(members)}
+    common = set.intersection(*(set(given(run.config)) for run in firsts)) if firsts else set()
+    names = [name for name in differing(firsts) if name in within | common]
+    names = ["algorithm", *(name for name in names if name != "algorithm")]
     labelled: dict[str, list[RecordedRun]] = {}
     for members in found.values():
         values = {name: told(members[0], name) for name in names}
