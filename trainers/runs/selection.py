@@ -32,12 +32,19 @@ def run_paths(paths: Iterable[Path]) -> tuple[list[Path], int]:
             found.append(path)
             continue
         named = [path.parent / run["path"] for run in read_json(path, GRID)["runs"]]
-        there = [run for run in named if (run / "config.json").exists()]
+        there = [run for run in named if _begun(run)]
         if not there:
             raise FedscapeError(f"none of the {len(named)} runs of {path} is there: make them with fedscape sweep")
         found += there
         missing += len(named) - len(there)
     return found, missing
+
+
+def _begun(folder: Path) -> bool:
+    try:
+        return (folder / "config.json").exists()
+    except (OSError, ValueError):  # no name of a file: too long, or with a null in it
+        return False
 
 
 def told(run: RecordedRun, name: str) -> Any:
