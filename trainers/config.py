@@ -43,11 +43,15 @@ def read_options(path: str | Path) -> dict[str, Any]:
         {'algorithm': 'fedsam', 'per_round': 3}
     """
     path = Path(path)
-    if path.is_dir() or path.name == "config.json":
+    if _of_a_run(path):
         return _recorded(path if path.is_dir() else path.parent)
     if path.suffix != ".toml":
         raise FedscapeError(f"--config {path}: give a .toml file, a run directory or its config.json")
     return plain_options(read_toml(path), path)
+
+
+def _of_a_run(path: Path) -> bool:
+    return path.is_dir() or path.name == "config.json"
 
 
 def plain_options(table: Mapping[str, Any], place: object) -> dict[str, Any]:
@@ -74,7 +78,12 @@ def _recorded(folder: Path) -> dict[str, Any]:
     config = in_todays_terms(config, recorded_weighting(config) or "", str(folder))
     name = config["algorithm"]["name"]
     if name in dict(ALGORITHMS.items()):
-        config = {**config, "algorithm": ALGORITHMS.get(name)().upgraded(config["algorithm"])}
+        try:
+            config = {**config, "algorithm": ALGORITHMS.get(name)().upgraded(config["algorithm"])}
+        except (KeyError, TypeError) as error:
+            raise FedscapeError(
+                f"{folder / 'config.json'} is damaged: it holds no hyper-parameters of {name}"
+            ) from error
     return given(config)
 
 
@@ -104,7 +113,7 @@ def with_config(
     typed_values = dict(_typed(rest))
     words = typed_values.keys()
     overridden = {name for name in found if words & {_option(name), _option(f"no_{name}")}}
-    if not str(file).endswith(".toml"):  # before anything is imported
+    if _of_a_run(Path(file)):  # before anything is imported
         recorded = {name: value for name, value in found.items() if name not in overridden}
         _check_recorded(file, {**recorded, "algorithm": "" if typed else algorithm}, bool(words & {"--normalise"}))
     left = {name: value for name, value in found.items() if name != "algorithm"}
@@ -150,7 +159,10 @@ def option_words(values: Mapping[str, Any], every: Sequence[Option], place: obje
         if isinstance(value, bool):
             words += [word for word in [option if value else off] if word in names]
         elif isinstance(value, (list, tuple)):
-            words += [option, *map(str, value)]
+            items = [str(item) for item in value]
+            if dashed := [item for item in items if item.startswith("-")]:
+                raise FedscapeError(f"{place}: {name} has the value {dashed[0]}: a value in a list begins with no dash")
+            words += [option, *items]
         elif value is not None:
             words.append(f"{option}={value}")
     return words

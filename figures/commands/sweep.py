@@ -59,7 +59,7 @@ class Sweep:
         outcome = self.work.execute([each.run for each in grid.runs], store)
         code = report(grid, store, outcome, sys.stderr)
         print(f"{len(grid.runs)} runs: {outcome.made} made now, {counts(grid, store)}")
-        print(f"list: {listed} (compare them: {_next(grid, listed)})")
+        print(f"list: {listed}\ncompare them: {_next(grid, listed)}")
         return code
 
 

@@ -26,8 +26,10 @@ from landscape.checkpoints.foreign import open_checkpoint
 from landscape.checkpoints.opening import open_for_measurement
 from tests.hostile import runs
 from tests.hostile.runs import STORED
+from trainers.__main__ import read
 from trainers.config import read_options
 from trainers.runs.comparison import presented, report, warnings
+from trainers.runs.pivot import pivot
 from trainers.runs.records import read_runs
 from trainers.runs.selection import run_paths
 
@@ -151,6 +153,13 @@ def _options(path: Path) -> None:
         read_grid(path)
 
 
+def _again(path: Path) -> None:
+    """The command line of a run's own file, and a table of it."""
+    recorded = read_runs([path.parent])
+    pivot(recorded, ["algorithm"], [], "test_accuracy").table()
+    read(["--config", str(path.parent), "--normalise", "data"])
+
+
 def _report(path: Path) -> None:
     for entry in read_numbers(path):
         report = HessianReport.from_dict(entry)
@@ -266,6 +275,7 @@ KINDS: dict[str, Kind] = {
     "safetensors": Kind(_safetensors, "bytes", _open_foreign),
     "data": Kind(_npz, "npz", _data),
     "grid's list": Kind(_grid, "json", lambda path: read_runs(run_paths([path])[0])),
+    "config again": Kind(_copy("mixed/config.json"), "json", _again),
     "options": Kind(_toml, "bytes", _options),
 }
 """By name; what is read of each is what commands read."""

@@ -167,6 +167,7 @@ def test_the_algorithm_of_the_command_line_goes_before_the_files(toml):
         ("algorithm = 'fedavg'\nper-round = 1\nper_round = 2", [], "per_round is there twice"),
         ("algorithm = 'fedavg'\nrounds = 'many'", [], "--rounds"),
         ("algorithm = 'fedavg'\nper_round = 30", [], "--per-round is 30: give a number from 1 to the 20 clients"),
+        ("algorithm = 'fedavg'\nman = 0.1\nman_layers = ['--help']", [], "man_layers has the value --help"),
         ("algorithm = ", [], "is no TOML"),
     ],
 )
@@ -182,6 +183,14 @@ def test_other_files_are_refused(tmp_path):
     for file, sentence in (("run.yaml", "give a .toml file"), ("no.toml", "there is no file"), ("", "needs a file")):
         with pytest.raises(FedscapeError, match=sentence):
             read(["--config", str(tmp_path / file) if file else ""])
+
+
+def test_a_run_directory_that_is_called_like_a_toml_file_is_a_run_all_the_same(tmp_path):
+    (tmp_path / "run.toml").mkdir()
+    run = PlannedRun(FedAvg(), Settings(model="evil.module:run"))
+    write_json(tmp_path / "run.toml" / "config.json", {**run.content, "settings": run.settings.recorded()})
+    with pytest.raises(FedscapeError, match=r"names the model 'evil\.module:run', which would import and run code"):
+        read(["--config", str(tmp_path / "run.toml")])
 
 
 @pytest.mark.parametrize("name", ["model", "data"])

@@ -70,7 +70,7 @@ def warnings(runs: Sequence[RecordedRun], groups: Mapping[str, Sequence[Recorded
         for name, run in named
         if run.repeated
     ]
-    each = dict(named) if groups is None else {label: members[0] for label, members in groups.items()}
+    each = dict(named) if groups is None else {label.replace(",", ""): members[0] for label, members in groups.items()}
     return [*twice, *differences({name: run.protocol for name, run in each.items()})]
 
 

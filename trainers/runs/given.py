@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from landscape.errors import FedscapeError
+from landscape.storage.schema import shown
 from trainers.flags import FLAGS
 
 
@@ -15,6 +17,9 @@ def given(config: Mapping[str, Any]) -> dict[str, Any]:
 
     Args:
         config: ``algorithm``, ``parts`` and ``settings`` as ``config.json`` has them.
+
+    Raises:
+        FedscapeError: a part is none.
 
     Example:
         >>> from trainers import SAM, FedProx, Parts, Settings
@@ -30,6 +35,9 @@ def given(config: Mapping[str, Any]) -> dict[str, Any]:
     found = {"algorithm": name, **hyper}
     parts = config.get("parts") or {}
     for flag in FLAGS:
-        if parts.get(flag.name):
-            found |= flag.recorded(parts[flag.name])
+        if part := parts.get(flag.name):
+            try:
+                found |= flag.recorded(part)
+            except (KeyError, TypeError, ValueError) as error:
+                raise FedscapeError(f"config.json is damaged: the part {flag.name} is {shown(part)}") from error
     return {**found, **config["settings"]}

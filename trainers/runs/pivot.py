@@ -236,10 +236,12 @@ def natural(value: Any) -> tuple[Any, ...]:
     if value is None:
         return (0,)
     if isinstance(value, (int, float)):
-        return (1, float(value))
+        return (1, value)
     parts = re.split(r"(\d+(?:\.\d+)?)", str(value))
     return (2, [float(part) if i % 2 else part for i, part in enumerate(parts)])
 
 
 def _hashable(value: Any) -> Any:
-    return tuple(map(_hashable, value)) if isinstance(value, list) else value
+    if isinstance(value, list):
+        return tuple(map(_hashable, value))
+    return repr(value) if isinstance(value, dict) else value

@@ -73,9 +73,15 @@ def check_name(runs: Sequence[RecordedRun], name: str) -> str:
     """An option's name with underscores, where some run was given it.
 
     Raises:
-        FedscapeError: none was; the most similar option is told.
+        FedscapeError: none was; the most similar option is told.  Or ``alpha`` means one thing for some runs and
+            another for others.
     """
     plain = name.replace("-", "_")
+    if plain == "alpha" and len({"alpha" in given(run.config) for run in runs}) > 1:
+        raise FedscapeError(
+            "alpha is a hyper-parameter of some of the algorithms and not of others: for Dirichlet's give partition, or "
+            "choose with --where algorithm=NAME"
+        )
     if any(told(run, plain) is not None for run in runs):
         return plain
     known = dict.fromkeys(f"--{option.replace('_', '-')}" for run in runs for option in given(run.config))

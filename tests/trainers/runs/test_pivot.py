@@ -144,6 +144,13 @@ def test_alpha_is_dirichlets_unless_an_algorithm_has_one(tmp_path):
     runs = [one(tmp_path / spec[-1], "fedavg", 0, {20: 0.5}, partition=f"dirichlet:0.{spec}") for spec in "16"]
     table = pivot(read_runs(runs), ["algorithm"], ["alpha"], "test_accuracy").table()
     assert table.columns == ("algorithm", "alpha 0.1", "alpha 0.6")
+    mixed = one(tmp_path / "mixed", "feddyn", 0, {20: 0.5}, partition="dirichlet:0.1")
+    config = json.loads((mixed / "config.json").read_text())
+    config["algorithm"]["alpha"] = 0.01
+    (mixed / "config.json").write_text(json.dumps(config))
+    assert pivot(read_runs([mixed]), ["alpha"], [], "test_accuracy").down == ((0.01,),)
+    with pytest.raises(FedscapeError, match="alpha is a hyper-parameter of some of the algorithms and not of others"):
+        pivot(read_runs([*runs, mixed]), ["algorithm"], ["alpha"], "test_accuracy")
 
 
 @pytest.mark.parametrize(
