@@ -28,7 +28,7 @@ def run_paths(paths: Iterable[Path]) -> tuple[list[Path], int]:
     """
     found, missing = [], 0
     for path in paths:
-        if path.suffix != ".json" or path.is_dir():
+        if path.suffix != ".json" or path.is_dir() or path.name == "config.json":
             found.append(path)
             continue
         named = [path.parent / run["path"] for run in read_json(path, GRID)["runs"]]
@@ -79,8 +79,8 @@ def check_name(runs: Sequence[RecordedRun], name: str) -> str:
     plain = name.replace("-", "_")
     if plain == "alpha" and len({"alpha" in given(run.config) for run in runs}) > 1:
         raise FedscapeError(
-            "alpha is a hyper-parameter of some of the algorithms and not of others: for Dirichlet's give partition, or "
-            "choose with --where algorithm=NAME"
+            "alpha is a hyper-parameter of some of the algorithms and not of others: give partition for Dirichlet's, "
+            "or choose with --where algorithm=NAME"
         )
     if any(told(run, plain) is not None for run in runs):
         return plain
