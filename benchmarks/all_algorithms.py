@@ -21,7 +21,8 @@ from landscape.storage.files import write_text
 from landscape.terminal.table import Table
 from trainers import train
 from trainers.__main__ import read
-from trainers.runs import presented, read_runs, report
+from trainers.runs import read_runs
+from trainers.tables import presented, report
 
 LINES = (
     "fedavg", "fedprox", "fedavgm", "fedadam", "fedadagrad", "fedyogi", "scaffold", "feddyn", "feddc",

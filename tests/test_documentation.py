@@ -18,6 +18,7 @@ import figures.commands.gallery
 import figures.commands.options
 import trainers
 from analysis import measure_hessian
+from figures.graph.grid import read_grid
 from landscape import MODELS, Checkpoint, build_model
 from landscape.terminal.command import read as parsed
 from landscape.terminal.program import COMMANDS
@@ -26,6 +27,7 @@ from tests.trainers.algorithms import naive, test_contract
 from tests.trainers.federations import SETTINGS, SIZES, federation
 from trainers import FedASAM, FedAvg, Settings, train
 from trainers.__main__ import main, read
+from trainers.commands import report
 
 
 def blocks(file, language):
@@ -105,12 +107,24 @@ def test_training_commands_of_the_readme_parse():
         assert read(command).output.out is not None
 
 
-@pytest.mark.parametrize(("file", "number"), [("README.md", 6), ("docs/figures.md", 8)])
+@pytest.mark.parametrize(("file", "number"), [("README.md", 9), ("docs/figures.md", 8)])
 def test_commands_of_figures_parse(file, number):
     commands = [words[1:] for words in commands_of(file) if words[0] == "figures"]
     assert len(commands) == number
     for command in commands:
         assert figures.__main__.read(command) is not None
+
+
+def test_the_grid_of_the_readme_is_one_and_its_tables_parse(tmp_path):
+    (text,) = blocks("README.md", "toml")
+    (tmp_path / "grid.toml").write_text(text, encoding="utf-8")
+    grid = read_grid(tmp_path / "grid.toml")
+    algorithms = [each.options["algorithm"] for each in grid.runs]
+    assert [algorithms.count(name) for name in ("fedavg", "fedsam", "fedsmoo")] == [6, 18, 12]
+    found = [words[1:] for words in commands_of("README.md") if words[:2] == ["trainers", "report"]]
+    assert len(found) == 3
+    for words in found:
+        parsed(report.Command, report.PROGRAM, words[1:])
 
 
 @pytest.fixture
