@@ -95,13 +95,13 @@ class GraphsExecutor(SequentialExecutor):
             self._adversary.begin(state, tuple(self._data.inputs.shape[1:]))
         shape = self._data.inputs.shape[1:]
         planned = plan(self._held[client], begun.batches, local, shape, begun.augmentation)
-        static.begin(begun.w, state, received, begun.round, planned)
+        static.begin(begun, received, planned)
         for count in planned.counts:
             static.take(count)
         w, kept, total = static.result()
         statistics = self._statistics.read() if len(self._statistics) else None
         steps, seen = len(planned.counts), sum(planned.counts)
-        upload = self._end(begun.round, w, kept, received, steps, statistics)
+        upload = self._end(begun.round, w, kept, begun.received, received, steps, statistics)
         return ClientResult(client, w, upload, kept, total / seen, seen, steps, steps * static.gradients)
 
 

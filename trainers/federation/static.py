@@ -12,9 +12,11 @@ from torch import Tensor
 from landscape.autograd.flat import FlatModule
 from landscape.batchnorm import BatchStatistics
 from landscape.compute.devices import on_device
-from landscape.compute.graphs import Captured, Record, captured
+from landscape.compute.graphs import Captured, NotCapturable, Record, captured
+from landscape.compute.regions import marked, region
 from landscape.data.samples import Samples
 from trainers.algorithm import Algorithm, Round, State
+from trainers.federation.execution import Begun
 from trainers.federation.local import Batch, Drawn, LocalWork, ascending, local_step
 from trainers.parts.ascent import Surroundings
 from trainers.parts.augmentation import cut_out, draw_cutout, draw_flip_crop, draw_mixup, flip_cropped, mixed
@@ -59,6 +61,7 @@ def planned_rows(local: LocalWork) -> dict[str, slice]:
     return rows
 
 
+@marked("data")
 def plan(
     mine: Tensor, batches: Iterable[Tensor], local: LocalWork, shape: Sequence[int], generator: torch.Generator
 ) -> Plan:
@@ -138,6 +141,7 @@ class StaticStep:
         self._statistics, self._recorded, self._record = statistics, recorded, record
         self._ascent = local.parts.ascent or algorithm.ascent
         self._adversary = local.parts.adversary or algorithm.adversary
+        self._schedule = local.parts.local_schedule or algorithm.local_schedule
         self._rows = planned_rows(local)
         device = model.device
         height = max(row.stop for row in self._rows.values())
@@ -145,9 +149,11 @@ class StaticStep:
         self._shares = torch.zeros(steps, dtype=torch.float64, device=device)
         self._counter = torch.zeros(1, dtype=torch.long, device=device)
         self._loss, self._lr, self._step, self._steps = torch.zeros(4, dtype=torch.float64, device=device)
+        self._share = torch.ones((), dtype=torch.float64, device=device)
         self._w = torch.zeros_like(model.buffer)
         self._client: dict[str, Tensor] = {}
-        self._server: dict[str, Tensor] = {}
+        self._received: dict[str, Tensor] = {}
+        self._begun: dict[str, Tensor] = {}  # of what was received, what the algorithm sees otherwise
         self._made: dict[str, Tensor] = {}
         self._graphs: dict[int, Captured] = {}
         self._round = _NotedRound(0, 0.0, 1.0)
@@ -159,15 +165,24 @@ class StaticStep:
         own = [self._w, self._counter, self._loss, self._step, *self._client.values(), *self._made.values()]
         return [*own, *self._model.module.buffers()]
 
-    def begin(self, w: Tensor, client: State, server: State, round: Round, plan: Plan) -> None:
-        """Take in a client before its first step: where it starts, what it keeps and received, and what it does."""
-        anew = _fitting(self._client, client) | _fitting(self._server, server)
+    def begin(self, begun: Begun, received: State, plan: Plan) -> None:
+        """Take in a client before its first step: where it starts, what it keeps and received, and what it does.
+
+        Args:
+            begun: the client; what it received as the algorithm sees it.
+            received: the same as it came.
+            plan: of its steps.
+        """
+        round, as_it_came = begun.round, vars(received)
+        seen = {name: tensor for name, tensor in vars(begun.received).items() if tensor is not as_it_came.get(name)}
+        anew = _fitting(self._client, begun.state) | _fitting(self._received, received)
+        anew |= _fitting(self._begun, State.of(seen))
         kept = _kept(self._round)
         if anew or any(getattr(round, name) != getattr(self._round, name) for name in kept):
             self._graphs, kept = {}, set()
         if anew:
             self._made = {}
-        self._w.copy_(w)
+        self._w.copy_(begun.w)
         for tensor in (self._counter, self._loss, self._step):
             tensor.zero_()
         self._lr.fill_(round.lr)
@@ -176,7 +191,8 @@ class StaticStep:
         self._numbers[:count, :, :width].copy_(on_device(plan.numbers, self._w.device))
         self._shares[:count].copy_(on_device(plan.shares, self._w.device))
         lr, step = cast(float, self._lr), cast(int, self._step)
-        self._round = _NotedRound(round.number, lr, round.participation, step, self._steps, kept)
+        share = 1.0 if self._schedule is None else self._share
+        self._round = _NotedRound(round.number, lr, round.participation, step, self._steps, share, kept)
 
     def take(self, count: int) -> None:
         """The next step, with ``count`` samples."""
@@ -185,7 +201,8 @@ class StaticStep:
             return
         if count not in self._graphs:
             self._graphs[count] = captured(lambda: self._advance(count), self.changed, self._record)
-        self._graphs[count].replay()
+        with region("recorded steps"):
+            self._graphs[count].replay()
 
     def result(self) -> tuple[Tensor, State, Tensor]:
         """The model, what the client keeps, and the sum of the losses over the samples seen; copies."""
@@ -194,15 +211,21 @@ class StaticStep:
 
     def _advance(self, count: int) -> None:
         local, round = self._local, self._round
+        if self._schedule is not None:
+            share = self._schedule.share(cast(int, self._step), self._steps)
+            if not isinstance(share, Tensor):
+                raise NotCapturable("the local schedule gives a number of Python, which a graph keeps as it was")
+            self._share.copy_(share)
         batch = Batch(self._model, self._drawn(count), local, self._statistics)
-        client, server = State.of(dict(self._client)), State.of(dict(self._server))
+        client, received = State.of(dict(self._client)), State.of(dict(self._received))
+        seen = State.of({**self._received, **self._begun})
         if self._adversary is not None:
             batch.move_by(self._adversary, client)
-        around = Surroundings(self._model.space, client, server, round)
+        around = Surroundings(self._model.space, client, received, round)
         gradient = ascending(batch.gradient, self._ascent, local, around)
         clip = local.clip if local.clip_at == "direction" else 0.0
         w = local_step(
-            self._w, gradient, self._algorithm, client, server, round, local.weight_decay, clip,
+            self._w, gradient, self._algorithm, client, seen, round, local.weight_decay, clip,
             local.parts.local_optimizer,
         )  # fmt: skip
         assert batch.loss is not None, "an algorithm's direction must ask for a gradient"
@@ -214,6 +237,7 @@ class StaticStep:
         self._step.add_(1)
         self.gradients = batch.gradients
 
+    @marked("data")
     def _drawn(self, count: int) -> Drawn:
         """The mini-batch of this step, as ``draw`` makes it."""
         data, local = self._data, self._local

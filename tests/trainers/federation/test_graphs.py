@@ -18,7 +18,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from landscape import FedscapeError, Partition
 from landscape.autograd.flat import FlatModule
 from landscape.batchnorm import BatchStatistics
-from landscape.compute.graphs import OnlyCapturable
+from landscape.compute.graphs import NotCapturable, OnlyCapturable
 from landscape.compute.precision import Precision
 from tests.tape import Tape
 from tests.trainers.federation.test_batched import (
@@ -26,17 +26,36 @@ from tests.trainers.federation.test_batched import (
     RAGGED,
     SETTINGS,
     CountsSteps,
+    at_once,
     dense_net,
     image_net,
     images,
     require_equal,
 )  # fmt: skip
 from tests.trainers.federations import dropout_net, federation, samples
-from trainers import MAN, SAM, FedAvg, FedGloSS, FedSMOO, Mean, Parts, Scaffold, Settings, train
+from trainers import (
+    LESAM,
+    MAN,
+    SAM,
+    FedAvg,
+    FedGloSS,
+    FedProx,
+    FedSMOO,
+    Linear,
+    LocalMomentum,
+    Mean,
+    Normalised,
+    Parts,
+    Relaxed,
+    Scaffold,
+    Settings,
+    train,
+)
 from trainers.algorithm import Algorithm, Round, State
 from trainers.algorithms import ALGORITHMS
 from trainers.federation import Federation, GraphsExecutor
 from trainers.federation.choice import choose
+from trainers.federation.execution import Begun
 from trainers.federation.graphs import refusal
 from trainers.federation.local import LocalWork
 from trainers.federation.static import StaticStep, plan
@@ -70,6 +89,33 @@ def test_every_algorithm_with_unequal_clients(name):
 @pytest.mark.parametrize("name", PARTS)
 def test_every_part(name):
     require_equal(*both(FedAvg(), PARTS[name], weight_decay=1e-2))
+
+
+@pytest.mark.parametrize("algorithm", [FedProx(mu=0.5), Scaffold()])
+def test_starts_schedules_ascents_and_servers_of_a_kind_together(algorithm):
+    """Where a_i counts in the algorithm's own terms, w^t in the ascent, the rate's fall in both and at the server."""
+    parts = Parts(
+        start=Relaxed(0.5, "models"), local_schedule=Linear(0.2), ascent=LESAM(0.1), server_optimizer=Normalised(0.5),
+        local_optimizer=LocalMomentum(0.9),
+    )  # fmt: skip
+    require_equal(*both(algorithm, parts, rounds=3))
+
+
+class OfPython(Linear):
+    """A schedule that gives numbers of Python."""
+
+    def share(self, step, steps):
+        return 0.5
+
+
+def test_a_schedule_of_numbers_is_refused(monkeypatch):
+    parts = Parts(local_schedule=OfPython())
+    with pytest.raises(NotCapturable, match="local schedule gives a number of Python"):
+        recorded(federation(FedAvg(), parts, **RAGGED)).step()
+    model, work = FlatModule(dense_net(), torch.device("cpu"), torch.float64), LocalWork(1, 4, 0.0, "none", 0)
+    assert "of your own" in refusal(model, samples(), FedAvg(), replace(work, parts=parts))
+    monkeypatch.setattr(OfPython, "__module__", "trainers.parts")
+    assert "a number of Python" in refusal(model, samples(), FedAvg(), replace(work, parts=parts))
 
 
 @pytest.mark.parametrize("structure", ["full", "channel"])
@@ -158,7 +204,7 @@ class Waits(TorchDispatchMode):
         return func(*args, **(kwargs or {}))
 
 
-@pytest.mark.parametrize("way", [lambda made: made, recorded])
+@pytest.mark.parametrize("way", [lambda made: made, at_once, recorded])
 def test_how_often_a_round_waits_for_a_value_does_not_follow_the_number_of_clients(way):
     counts = []
     for clients in (1, 6):
@@ -206,7 +252,8 @@ def test_what_the_federation_keeps_is_not_the_memory_that_steps_overwrite():
 def test_no_step_fetches_anything_from_another_device(name, monkeypatch):
     """On the device that has no memory, whose steps any tensor of the CPU would be seen in."""
     algorithm, meta = dict(ALGORITHMS.items())[name](), torch.device("meta")
-    parts = Parts(cutout=2, mixup=True, man=MAN(0.1))
+    schedule = None if algorithm.local_schedule else Linear(0.2)
+    parts = Parts(cutout=2, mixup=True, man=MAN(0.1), local_schedule=schedule)
     local = LocalWork(1, 4, 1e-2, "flip-crop", 0, clip=0.1, parts=parts)
     model, data = FlatModule(image_net(True), meta, torch.float64), images().to("meta")
     static = StaticStep(
@@ -219,13 +266,15 @@ def test_no_step_fetches_anything_from_another_device(name, monkeypatch):
     zeros = SimpleNamespace(gradient=torch.zeros_like)
     if algorithm.two_phases:
         told = algorithm.ask(state, received, zeros, round)
-        mean = Mean(**told, all_clients=State.of(told), steps=3.0)
+        mean = Mean(**told, all_clients=State.of(told), steps=3.0, clients=1)
         received = State.of({**received.tensors(), **algorithm.answer(server, mean, round)})
     algorithm.prepare(state, received, zeros, round)
     if algorithm.adversary is not None:
         algorithm.adversary.begin(state, (1, 4, 4))
     batches = list(torch.arange(12).split(4))
-    static.begin(w, state, received, round, plan(torch.arange(12), batches, local, (1, 4, 4), torch.Generator()))
+    seen = received if algorithm.relaxed is None else algorithm.relaxed.begun(state, received)
+    begun = Begun(algorithm.start(state, seen, round), state, seen, round, iter(batches), torch.Generator())
+    static.begin(begun, received, plan(torch.arange(12), begun.batches, local, (1, 4, 4), begun.augmentation))
     monkeypatch.setattr(Precision, "forward", lambda *_: nullcontext())  # there is no autocast of this device
     static._advance(4)  # masks of parameters are made once
     with OnlyCapturable():
