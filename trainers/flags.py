@@ -21,6 +21,7 @@ from trainers.parts.local_optimizers import LocalAdamW, LocalMomentum, LocalOpti
 from trainers.parts.options import described, field_docstrings, field_type
 from trainers.parts.parts import Parts
 from trainers.parts.server_optimizers import Adagrad, Adam, Momentum, Yogi
+from trainers.parts.sol import SOL
 from trainers.parts.swa import SWA
 from trainers.settings import optional
 
@@ -173,10 +174,10 @@ class Flag:
 FLAGS = (
     Flag(
         "ascent",
-        {"sam": SAM, "asam": ASAM, "gsam": GSAM, "lesam": LESAM},
-        "where local gradients are taken: SAM, adaptive SAM, SAM that closes the surrogate gap, or back towards the "
-        "model that the client received the last time",
-        renamed={"alpha": "gsam_alpha"},
+        {"sam": SAM, "asam": ASAM, "gsam": GSAM, "lesam": LESAM, "sol": SOL},
+        "where local gradients are taken: SAM, adaptive SAM, SAM that closes the surrogate gap, back towards the "
+        "model that the client received the last time, or where predictions leave the server's (sol)",
+        renamed={"alpha": "gsam_alpha", "temperature": "sol_temperature", "strength": "sol_strength"},
     ),
     Flag("man", {"": _MAN}, prefix="man_", number="zeta", made=_MAN.part),
     Flag("swa", {"": SWA}, "average the server's models along a cyclic local rate (SWA), into swa.pt", prefix="swa_"),

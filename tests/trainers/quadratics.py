@@ -1,5 +1,6 @@
 """Clients with strongly convex quadratic losses f_i(w) = ½ (w − b_i)·A_i (w − b_i) in float64, unequal in all."""
 
+from dataclasses import replace
 from functools import partial
 from types import SimpleNamespace
 
@@ -7,7 +8,7 @@ import torch
 
 from landscape import ParameterSpace
 from trainers import Settings
-from trainers.federation.execution import ClientResult
+from trainers.federation.execution import ClientResult, Told
 from trainers.federation.federation import Federation
 from trainers.federation.local import local_step
 from trainers.parts import Surroundings
@@ -36,9 +37,17 @@ class Quadratics:
 
     def ascending(self, client, state, received, round):
         part, plain = self.algorithm.ascent, partial(self.slope, client)
-        return plain if part is None else lambda w: part.gradient(w, plain, Surroundings(SPACE, state, received, round))
+        batch = SimpleNamespace(divergence=lambda w, reference, temperature: plain(w) - plain(reference))
+        around = Surroundings(SPACE, state, received, round, batch)
+        return plain if part is None else lambda w: part.gradient(w, plain, around)
+
+    def ask(self, clients, received, store, round):
+        for client in clients:
+            data = SimpleNamespace(gradient=partial(self.slope, client))
+            yield Told(client, self.algorithm.ask(store.fetch(client), received, data, round), store.fetch(client))
 
     def work(self, clients, received, store, round):
+        round = replace(round, steps=STEPS)
         for client in clients:
             state, w = store.fetch(client), received.w
             self.algorithm.prepare(state, received, SimpleNamespace(gradient=partial(self.slope, client)), round)

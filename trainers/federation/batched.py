@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 import torch
@@ -16,7 +16,7 @@ from landscape.errors import FedscapeError
 from landscape.partitions.partition import Partition
 from trainers.algorithm import Algorithm, Round, State
 from trainers.federation.execution import STATISTICS, ClientResult, SequentialExecutor, States
-from trainers.federation.local import LocalWork, ascending, draw, local_step
+from trainers.federation.local import LocalWork, ascending, divergence_slope, draw, local_step
 from trainers.federation.stacking import Batches, DrawnRows, beside, rows, stacked
 from trainers.parts.ascent import Surroundings
 
@@ -115,6 +115,9 @@ class Crowd:
         )  # fmt: skip
 
 
+Computed = Callable[[Tensor, DrawnRows, "dict[str, Tensor] | None"], tuple[Tensor, Tensor]]
+
+
 class RowsBatch:
     """The losses and gradients of a mini-batch of each client.
 
@@ -141,25 +144,53 @@ class RowsBatch:
 
     def gradient(self, w: Tensor) -> Tensor:
         """The gradients at ``w``, [S, d]."""
-        self.gradients += 1
-        counts = self._drawn.counts
-        sizes = sorted(set(counts)) if self._apart else [max(counts)]
-        if len(sizes) == 1:
-            losses, slopes = self._computed(w, self._drawn, self._statistics)
-        else:  # samples of a batch act on each other: none may be there that does not count
-            losses, slopes = w.new_zeros(len(w)), torch.zeros_like(w)
-            for size in sizes:
-                some = [row for row, count in enumerate(counts) if count == size]
-                own = None if self._statistics is None else {k: b[some] for k, b in self._statistics.items()}
-                losses[some], slopes[some] = self._computed(w[some], self._drawn.take(some, size), own)
-                for name, buffer in (own or {}).items():
-                    assert self._statistics is not None
-                    self._statistics[name][some] = buffer
+        losses, slopes = self._by_size(self._computed, torch.stack([w]))
         if self.losses is None:
             self.losses = losses
         return slopes
 
-    def _computed(self, w: Tensor, drawn: DrawnRows, statistics: dict[str, Tensor] | None) -> tuple[Tensor, Tensor]:
+    def divergence(self, w: Tensor, reference: Tensor, temperature: float) -> Tensor:
+        """The gradients of KL(softmax(z(reference)/T) ‖ softmax(z(w)/T)) at ``w``; [S, d] all."""
+
+        def computed(points: Tensor, drawn: DrawnRows, statistics: dict[str, Tensor] | None) -> tuple[Tensor, Tensor]:
+            own = [{name: b.clone() for name, b in statistics.items()} if statistics else None for _ in points]
+            with torch.enable_grad():
+                here, there = (
+                    self._module.run(point, drawn.inputs, one) for point, one in zip(points, own, strict=True)
+                )
+                counted, numbers = _counted(drawn.counts, here.outputs)
+                pull = divergence_slope(here.outputs, there.outputs, temperature, axis=2)
+                each = (here.outputs * pull).sum(dim=2)
+                scalars = torch.where(counted, each, 0.0).sum(dim=1) / numbers
+                return scalars.detach(), here.gradient(scalars)
+
+        return self._by_size(computed, torch.stack([w, reference]))[1]
+
+    def _by_size(self, computed: Computed, points: Tensor) -> tuple[Tensor, Tensor]:
+        """What is computed at each client's points ([P, S, d]), a scalar [S] and a gradient [S, d].
+
+        All clients together, or those with as many samples in their batches where samples act on each other: none may
+        be there that does not count.
+        """
+        self.gradients += 1
+        counts = self._drawn.counts
+        sizes = sorted(set(counts)) if self._apart else [max(counts)]
+        if len(sizes) == 1:
+            return computed(points, self._drawn, self._statistics)
+        scalars, slopes = points.new_zeros(points.shape[1]), torch.zeros_like(points[0])
+        for size in sizes:
+            some = [row for row, count in enumerate(counts) if count == size]
+            own = None if self._statistics is None else {k: b[some] for k, b in self._statistics.items()}
+            scalars[some], slopes[some] = computed(points[:, some], self._drawn.take(some, size), own)
+            for name, buffer in (own or {}).items():
+                assert self._statistics is not None
+                self._statistics[name][some] = buffer
+        return scalars, slopes
+
+    def _computed(
+        self, points: Tensor, drawn: DrawnRows, statistics: dict[str, Tensor] | None
+    ) -> tuple[Tensor, Tensor]:
+        (w,) = points
         if statistics is not None and self.losses is not None:
             statistics = {name: buffer.clone() for name, buffer in statistics.items()}
         with torch.enable_grad():
@@ -177,9 +208,14 @@ def _mean_losses(outputs: Tensor, targets: Tensor, counts: Sequence[int]) -> Ten
     each = F.cross_entropy(outputs.flatten(0, 1), targets.flatten(), reduction="none").view(targets.shape)
     if min(counts) == each.shape[1]:
         return each.mean(dim=1)
-    numbers = each.new_tensor(counts)
-    counted = torch.arange(each.shape[1], device=each.device) < numbers[:, None]
+    counted, numbers = _counted(counts, each)
     return torch.where(counted, each, 0.0).sum(dim=1) / numbers
+
+
+def _counted(counts: Sequence[int], rows: Tensor) -> tuple[Tensor, Tensor]:
+    """Which samples of rows [S, B, ...] count, [S, B], and how many do in each, [S]."""
+    numbers = rows.new_tensor(counts)
+    return torch.arange(rows.shape[1], device=rows.device) < numbers[:, None], numbers
 
 
 def refusal(module: StackedModule, data: Samples, algorithm: Algorithm, local: LocalWork) -> str | None:
@@ -272,7 +308,7 @@ class BatchedExecutor(SequentialExecutor):
                 found[leaver.client] = self._result(leaver, received)
             batch = RowsBatch(self._stacked, self._rows(crowd, step), local, crowd.statistics)
             here = replace(crowd.round, step=step)
-            around = Surroundings(self._model.space, crowd.state, received, here)
+            around = Surroundings(self._model.space, crowd.state, received, here, batch)
             gradient = ascending(batch.gradient, self._ascent, local, around)
             crowd.w = local_step(
                 crowd.w, gradient, self._algorithm, crowd.state, received, here, local.weight_decay, clip,

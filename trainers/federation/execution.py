@@ -188,7 +188,7 @@ class SequentialExecutor:
             if self._adversary is not None:
                 batch.move_by(self._adversary, state)
             here = replace(begun.round, step=steps)
-            around = Surroundings(self._model.space, state, received, here)
+            around = Surroundings(self._model.space, state, received, here, batch)
             gradient = ascending(batch.gradient, self._ascent, local, around)
             w = local_step(w, gradient, self._algorithm, state, received, here, local.weight_decay, clip, optimizer)
             assert batch.loss is not None, "an algorithm's direction must ask for a gradient"

@@ -211,7 +211,11 @@ REFUSED = {
         "fedspeed": "FedSpeed cannot be combined with --ascent: FedSpeed perturbs its gradient itself",
         "fedlesam": "FedLESAM has its own ascent (LESAM): two make no sense, leave out --ascent",
         "fedgloss": "FedGloSS cannot be combined with --ascent: FedGloSS has its own",
+        "fedsol": "FedSOL has its own ascent (SOL): two make no sense, leave out --ascent",
+        "mime": "Mime cannot be combined with --ascent: what it changes in g(w) and g(w^t) cancels to first order",
     },
+    "man": {"mime": "Mime cannot be combined with --man: what it changes in g(w) and g(w^t) cancels to first order"},
+    "mixup": {"mime": "Mime cannot be combined with --mixup: what it changes in g(w) and g(w^t) cancels to"},
     "server_optimizer": {
         "fedavgm": "FedAvgM has its own server optimizer (Momentum): two make no sense, leave out --server-optimizer",
         "fedadam": "FedAdam has its own server optimizer (Adam): two make no sense, leave out --server-optimizer",
@@ -227,7 +231,10 @@ REFUSED = {
         "fedgloss": "FedGloSS cannot be combined with --server-optimizer: its server step is ADMM's",
         "centralised": "Centralised cannot be combined with --server-optimizer: with one client there is no mean",
     },
-    "adversary": {"fedrobust": "FedRobust has its own adversary (Affine): two make no sense, leave out --adversary"},
+    "adversary": {
+        "fedrobust": "FedRobust has its own adversary (Affine): two make no sense, leave out --adversary",
+        "mime": "Mime cannot be combined with --adversary: what it changes in g(w) and g(w^t) cancels to first order",
+    },
 }
 PAIRS = [(name, part) for name in ALGORITHMS for part in PARTS]
 

@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 
-from trainers import ALGORITHMS, ASAM, GSAM, LESAM, SAM, Adagrad, Adam, Affine, FedLESAM, Momentum, Yogi
+from trainers import ALGORITHMS, ASAM, GSAM, LESAM, SAM, SOL, Adagrad, Adam, Affine, FedLESAM, Momentum, Yogi
 
 SMALL = 0.05
 """ρ for the small nets of the examples; it is MAN's authors' too.  The papers' own are of the help."""
@@ -35,6 +35,11 @@ DEFAULTS = {
     "fedlesam": {"rho": SMALL, "base": "fedavg", "server_lr": 1.0},
     "fedgloss": {"rho": SMALL, "rho_l": SMALL, "beta": 10.0, "warmup": 0, "rho0": 0.001},  # β: their CIFAR-10
     "centralised": {},
+    "mime": {"beta": 0.9, "server_lr": 1.0},
+    "ghbm": {"beta": 0.9, "tau": 4},  # the authors' configurations; τ is to be given there
+    "localghbm": {"beta": 0.9},
+    "fedhbm": {"beta": 1.0},
+    "fedsol": {"rho": 1.0, "temperature": 3.0, "strength": "fixed", "server_lr": 1.0},  # the authors' for CIFAR-10
 }
 """By name on the command line; papers' tables where nothing else is said."""
 
@@ -51,6 +56,7 @@ def test_an_algorithm_has_the_constants_of_its_source(name):
         (ASAM(), {"rho": 0.7, "eta": 0.2}),
         (GSAM(), {"rho": SMALL, "alpha": 0.2}),
         (LESAM(), {"rho": SMALL}),
+        (SOL(), {"rho": 1.0, "temperature": 3.0, "strength": "fixed"}),
         (Momentum(), {"beta": 0.9, "lr": 1.0}),
         (Adam(), {"beta1": 0.9, "beta2": 0.99, "tau": 1e-3, "lr": 0.1}),
         (Yogi(), {"beta1": 0.9, "beta2": 0.99, "tau": 1e-3, "lr": 0.1}),

@@ -33,15 +33,15 @@ from trainers.algorithms.combination import Combination, Option, named
 NAMED = [name for name, kind in ALGORITHMS.items() if hasattr(kind, "sources")]
 
 
-def test_the_table_has_ten_rows_and_all_are_commands():
+def test_the_table_has_eleven_rows_and_all_are_commands():
     rows = {kind.__name__.lower() for kind in vars(combinations).values() if hasattr(kind, "sources")}
     assert rows == set(NAMED)
-    assert len(rows) == 10
+    assert len(rows) == 11
 
 
 def distinct(field):
     """A value that is no default: of a number within every rule, of a choice the second."""
-    return {"structure": "channel"}.get(field.name, 0.123)
+    return {"structure": "channel", "strength": "adaptive"}.get(field.name, 0.123)
 
 
 @pytest.mark.parametrize("name", NAMED)

@@ -36,6 +36,10 @@ PAIRS = [
     ("fedspeed --alpha 0", "feddyn"),
     ("fedspeed --rho 0 --variant official", "feddyn"),
     ("fedlesam --rho 0 --base feddyn", "feddyn"),
+    ("ghbm --beta 0", "fedavg"),
+    ("localghbm --beta 0", "fedavg"),
+    ("fedhbm --beta 0", "fedavg"),
+    ("fedsol --rho 0", "fedavg"),
 ]
 
 
@@ -58,6 +62,7 @@ def apart(one, other, more=""):
 
 
 SLOW = ("fedadagrad", "fedyogi", "fedlesam", "fedrobust", "mofedsam --rho 0", "fedgsam --alpha", "fedspeed --alpha")
+SLOW += ("ghbm", "localghbm", "fedhbm", "fedsol")
 USUAL = [
     pytest.param(
         *pair, marks=pytest.mark.slow if pair[0].startswith(SLOW) and pair[1] != "scaffold" else (), id=pair[0]
