@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from trainers.parts.ascent import ASAM, GSAM, LESAM, SAM
     from trainers.parts.local_optimizers import LocalAdamW, LocalMomentum
     from trainers.parts.parts import Parts
+    from trainers.parts.privacy import ClientPrivacy
     from trainers.parts.server_optimizers import Adagrad, Adam, Momentum, Yogi
     from trainers.parts.sol import SOL
     from trainers.parts.swa import SWA
@@ -60,6 +61,7 @@ else:
             "Affine": "trainers.parts.adversary",
             "Algorithm": "trainers.algorithm",
             "Centralised": "trainers.algorithms",
+            "ClientPrivacy": "trainers.parts.privacy",
             "FedASAM": "trainers.algorithms",
             "FedAdagrad": "trainers.algorithms",
             "FedAdam": "trainers.algorithms",
@@ -123,6 +125,7 @@ __all__ = [
     "Affine",
     "Algorithm",
     "Centralised",
+    "ClientPrivacy",
     "FedASAM",
     "FedAdagrad",
     "FedAdam",

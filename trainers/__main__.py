@@ -128,6 +128,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     with continuing(f"the rounds done so far are in {out}: the same command with --resume continues"):
         result = train(command.algorithm, command.settings, command.parts, out=out, **options)
     print(_summary(name, result, command.settings.rounds))
+    if command.parts.dp is not None and result.metrics:
+        share = command.settings.per_round / command.settings.clients
+        print(command.parts.dp.told(result.metrics[-1]["round"], share))
     return EXIT_DIVERGED if result.status == "diverged" else 0
 
 

@@ -20,6 +20,7 @@ from trainers.parts.ascent import ASAM, GSAM, LESAM, SAM
 from trainers.parts.local_optimizers import LocalAdamW, LocalMomentum, LocalOptimizer
 from trainers.parts.options import described, field_docstrings, field_type
 from trainers.parts.parts import Parts
+from trainers.parts.privacy import ClientPrivacy
 from trainers.parts.server_optimizers import Adagrad, Adam, Momentum, Yogi
 from trainers.parts.sol import SOL
 from trainers.parts.swa import SWA
@@ -207,6 +208,7 @@ FLAGS = (
         prefix="local_",
         made=_local_optimizer,
     ),
+    Flag("dp", {"": ClientPrivacy}, prefix="dp_", number="noise"),
 )
 
 

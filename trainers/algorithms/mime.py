@@ -43,6 +43,7 @@ class Mime(Algorithm):
     paper = "Karimireddy et al., NeurIPS 2021 (arXiv 2008.03606), Algorithm 1 (Mime) with SGDm"
     two_phases = True
     excludes: ClassVar[Mapping[str, str]] = {
+        "dp": "its clients send twice a round, and ε counts one upload",
         "local_optimizer": "its local step is already that of an optimiser, momentum with the server's m",
         **dict.fromkeys(("ascent", "man", "mixup", "adversary"), _CANCELS),
     }

@@ -5,6 +5,7 @@ from trainers.parts.ascent import ASAM, GSAM, LESAM, SAM, Ascent, MiniBatch, Sur
 from trainers.parts.augmentation import cutout, flip_crop, mixup
 from trainers.parts.local_optimizers import LocalAdamW, LocalMomentum, LocalOptimizer
 from trainers.parts.parts import Parts
+from trainers.parts.privacy import ClientPrivacy
 from trainers.parts.schedules import Schedule
 from trainers.parts.server_optimizers import Adagrad, Adam, Momentum, ServerOptimizer, Yogi
 from trainers.parts.sol import SOL
@@ -22,6 +23,7 @@ __all__ = [
     "Adversary",
     "Affine",
     "Ascent",
+    "ClientPrivacy",
     "LocalAdamW",
     "LocalMomentum",
     "LocalOptimizer",

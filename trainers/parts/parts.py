@@ -1,4 +1,4 @@
-"""The parts of a run: ascent, MAN, server SWA, mixup, cutout, a server and a local optimiser, an adversary."""
+"""The parts of a run: ascent, MAN, server SWA, mixup, cutout, optimisers, an adversary, differential privacy."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from landscape.errors import FedscapeError
 from trainers.parts.adversary import Adversary
 from trainers.parts.ascent import Ascent
 from trainers.parts.local_optimizers import LocalOptimizer
+from trainers.parts.privacy import ClientPrivacy
 from trainers.parts.server_optimizers import ServerOptimizer
 from trainers.parts.swa import SWA
 
@@ -49,6 +50,7 @@ class Parts:
         adversary: what moves the inputs of each client uphill while its model descends: ``Affine()``.
         local_optimizer: how a client turns a direction into its step: ``LocalMomentum(0.9)``, ``LocalAdamW()``; plain
             SGD unless given.
+        dp: what is sent is clipped and noised: ``ClientPrivacy(1.0, clip=0.2)``.
 
     Example:
         >>> from trainers import SAM, SWA, FedSAM, Parts, Scaffold
@@ -70,6 +72,7 @@ class Parts:
     server_optimizer: ServerOptimizer | None = None
     adversary: Adversary | None = None
     local_optimizer: LocalOptimizer | None = None
+    dp: ClientPrivacy | None = None
 
     def __post_init__(self) -> None:
         if self.cutout < 0:

@@ -34,6 +34,7 @@ from trainers.algorithms import algorithm_name
 from trainers.federation.choice import choose, executor
 from trainers.federation.federation import Federation
 from trainers.federation.local import LocalWork
+from trainers.federation.privacy import require_private, spent
 from trainers.parts.parts import Parts
 from trainers.runs.directory import RunDirectory
 from trainers.runs.evaluation import Evaluator
@@ -130,6 +131,7 @@ def train(
     parts.check(algorithm)
     if parts.swa is not None:
         parts.swa.check(settings.rounds)
+    require_private(parts.dp, algorithm, settings)
     if algorithm.pooled:
         settings = replace(settings, clients=1, per_round=1, sampling="exact", partition="iid")
     directory = RunDirectory(out)
@@ -222,6 +224,9 @@ class _Training:
             print(federation.weights.describe(), self.choice, sep="\n", file=sys.stderr)
         if progress and federation.store.peak_memory:
             print(federation.store.describe(), file=sys.stderr)
+        if progress and self.parts.dp is not None:
+            share = settings.per_round / settings.clients
+            print(self.parts.dp.told(settings.rounds, share), file=sys.stderr)
         if self.test_partition is not None:
             self.directory.save_test_partition(self.test_partition)
         if state is None:
@@ -253,6 +258,7 @@ class _Training:
                 before = time.perf_counter()
                 scores = self._scores(number)
                 record |= scores
+                record |= spent(self.parts.dp, settings, number)
                 record["seconds_evaluation"] = time.perf_counter() - before
                 record["seconds"] = time.perf_counter() - start
                 self.directory.append(record)
@@ -270,8 +276,17 @@ class _Training:
                 if not last:
                     stop.now(f"after round {number}")
         status: Status = "diverged" if reason else "finished"
-        self.directory.save_result({"status": status, "round": federation.round, "reason": reason})
+        guarantee = {} if self.parts.dp is None else {"privacy": self._guarantee()}
+        self.directory.save_result({"status": status, "round": federation.round, "reason": reason, **guarantee})
         return Run(self.directory.path, status, self.directory.metrics(), reason)
+
+    def _guarantee(self) -> dict[str, Any]:
+        """What the run's summary says of its privacy, of the models written up to now."""
+        privacy, settings = self.parts.dp, self.settings
+        assert privacy is not None
+        rounds, share = self.federation.round, settings.per_round / settings.clients
+        epsilon = privacy.epsilon(rounds, share)
+        return {"epsilon": epsilon, **asdict(privacy), "rounds": rounds, "participation": share, "unit": "client"}
 
     def _in_a_line(self) -> str:
         s = self.settings

@@ -7,7 +7,7 @@ from tests.trainers.algorithms.test_contract import TRAFFIC
 from trainers import ALGORITHMS, FedLESAM, Parts
 from trainers.commands.listing import entry, main
 
-PARTS = {"ascent", "man", "swa", "mixup", "cutout", "server-optimizer", "adversary", "local-optimizer"}
+PARTS = {"ascent", "man", "swa", "mixup", "cutout", "server-optimizer", "adversary", "local-optimizer", "dp"}
 
 
 @pytest.mark.parametrize("name", list(ALGORITHMS))
