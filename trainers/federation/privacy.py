@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Any
 
 from torch import Tensor
@@ -75,6 +76,21 @@ def spent(privacy: ClientPrivacy | None, settings: Settings, rounds: int) -> dic
         ({}, {'dp_epsilon': None})
     """
     return {} if privacy is None else {"dp_epsilon": privacy.epsilon(rounds, settings.per_round / settings.clients)}
+
+
+def guarantee(privacy: ClientPrivacy | None, settings: Settings, rounds: int) -> dict[str, Any]:
+    """What ``result.json`` says of the privacy of a run that ended after so many rounds, as ``privacy``.
+
+    Example:
+        >>> from trainers import ClientPrivacy, Settings
+        >>> from trainers.federation.privacy import guarantee
+        >>> guarantee(ClientPrivacy(0.0, clip=0.5), Settings(clients=20, per_round=5), 3)["privacy"]["epsilon"]
+    """
+    if privacy is None:
+        return {}
+    share = settings.per_round / settings.clients
+    told = {**asdict(privacy), "rounds": rounds, "participation": share, "unit": "client"}
+    return {"privacy": {"epsilon": privacy.epsilon(rounds, share), **told}}
 
 
 class Protection:

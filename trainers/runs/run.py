@@ -34,7 +34,7 @@ from trainers.algorithms import algorithm_name
 from trainers.federation.choice import choose, executor
 from trainers.federation.federation import Federation
 from trainers.federation.local import LocalWork
-from trainers.federation.privacy import require_private, spent
+from trainers.federation.privacy import guarantee, require_private, spent
 from trainers.parts.parts import Parts
 from trainers.runs.directory import RunDirectory
 from trainers.runs.evaluation import Evaluator
@@ -224,9 +224,6 @@ class _Training:
             print(federation.weights.describe(), self.choice, sep="\n", file=sys.stderr)
         if progress and federation.store.peak_memory:
             print(federation.store.describe(), file=sys.stderr)
-        if progress and self.parts.dp is not None:
-            share = settings.per_round / settings.clients
-            print(self.parts.dp.told(settings.rounds, share), file=sys.stderr)
         if self.test_partition is not None:
             self.directory.save_test_partition(self.test_partition)
         if state is None:
@@ -247,7 +244,7 @@ class _Training:
             while federation.round < settings.rounds:
                 start = time.perf_counter()
                 good = federation.model, federation.local_models, federation.statistics
-                record = asdict(federation.step())
+                record = asdict(federation.step()) | spent(self.parts.dp, settings, federation.round)
                 reason = _divergence(federation, record)
                 if reason:
                     w, local_models, federation.statistics = good
@@ -258,7 +255,6 @@ class _Training:
                 before = time.perf_counter()
                 scores = self._scores(number)
                 record |= scores
-                record |= spent(self.parts.dp, settings, number)
                 record["seconds_evaluation"] = time.perf_counter() - before
                 record["seconds"] = time.perf_counter() - start
                 self.directory.append(record)
@@ -276,23 +272,19 @@ class _Training:
                 if not last:
                     stop.now(f"after round {number}")
         status: Status = "diverged" if reason else "finished"
-        guarantee = {} if self.parts.dp is None else {"privacy": self._guarantee()}
-        self.directory.save_result({"status": status, "round": federation.round, "reason": reason, **guarantee})
+        self.directory.save_result(self._ended(status, reason))
         return Run(self.directory.path, status, self.directory.metrics(), reason)
 
-    def _guarantee(self) -> dict[str, Any]:
-        """What the run's summary says of its privacy, of the models written up to now."""
-        privacy, settings = self.parts.dp, self.settings
-        assert privacy is not None
-        rounds, share = self.federation.round, settings.per_round / settings.clients
-        epsilon = privacy.epsilon(rounds, share)
-        return {"epsilon": epsilon, **asdict(privacy), "rounds": rounds, "participation": share, "unit": "client"}
+    def _ended(self, status: Status, reason: str | None) -> dict[str, Any]:
+        ended = {"status": status, "round": self.federation.round, "reason": reason}
+        return ended | guarantee(self.parts.dp, self.settings, self.federation.round)
 
     def _in_a_line(self) -> str:
-        s = self.settings
+        s, dp = self.settings, self.parts.dp
+        private = "" if dp is None else "\n" + dp.told(s.rounds, s.per_round / s.clients)
         return (
             f"{algorithm_name(self.algorithm)} on {s.data}: {s.model}, {self.model.space.dimension:,} parameters; "
-            f"{s.clients} clients by {s.partition}, {s.per_round} a round, {s.rounds} rounds"
+            f"{s.clients} clients by {s.partition}, {s.per_round} a round, {s.rounds} rounds{private}"
         )
 
     def _scores(self, number: int) -> dict[str, Any]:
