@@ -118,7 +118,7 @@ class Flag:
     def arguments(self) -> Iterator[tuple[str, Any, Any]]:
         """Name, type and default of the flag and of each option, as tyro takes them."""
         if self.number:
-            text = field_docstrings(self.kinds[""])[self.number]
+            text = " ".join(field_docstrings(self.kinds[""])[self.number].split())
             shown = tyro.conf.arg(help=text, metavar=self.number.upper(), help_behavior_hint="(default: none)")
             yield self.name, _annotated[float | None, shown], None
         elif self.kinds.keys() <= {""}:
