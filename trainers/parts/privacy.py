@@ -41,7 +41,7 @@ class ClientPrivacy:
     noise: float
     """σ, differential privacy of clients: all that a client sends is clipped as one vector, and the sum over all
     clients gets Gaussian noise of σ times the clipping norm (0: clipping alone, no guarantee). ε is told for a client
-    added or removed with all of its data, and holds for the server's models (docs/privacy.md); needs --sampling bernoulli
+    added or removed with all of its data, for the server's models (docs/privacy.md); needs --sampling bernoulli
     --weighting uniform --aggregation unbiased, and dp-accounting (pip install 'fedscape[privacy]')"""
     clip: float = 0.2
     """C, largest norm of what one client sends in a round, all tensors together (DP-FedSAM: 0.2)"""
