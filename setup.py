@@ -24,6 +24,7 @@ setup(
         "analysis.surface.plots": ["*.html", "*.js"],
         "figures.printed": ["*.csv"],
         "figures.recipes": ["*.html"],
+        "figures.report": ["*.html", "*.css", "*.js"],
     },
     install_requires=[
         "torch>=2.6",
@@ -54,7 +55,10 @@ setup(
             "jupytext>=1.16",
             "dp-accounting>=0.4.3",
             "nbclient>=0.10",
+            "xarray>=2024.10",
+            "h5netcdf>=1.4",
         ],
+        "arrays": ["xarray>=2024.10", "h5netcdf>=1.4"],
         "data": ["torchvision>=0.21", "datasets>=2.14", "pillow>=10"],
         "safetensors": ["safetensors>=0.4"],
         "html": ["plotly>=6"],

@@ -51,14 +51,16 @@ class Case:
 
 DRAWN = ("hessian.png", "hessian.json", "hessian.npz")
 TABLES = ("corruptions.jsonl", "corruptions.json", "corruptions.csv", "corruptions.md", "corruptions.tex")
+PROFILED = ("profile.json", "trace.json.gz")
 CASES = {
     "hessian": Case(
         hessian.main, ("CKPT",), HessianCommand, {"json": "x.json", "csv": "x.csv", "state": "x.state"},
-        {"out": (*DRAWN, "clients.png")}, ("checkpoints", "data_dir"),
+        {"out": (*DRAWN, "clients.png"), "profile": PROFILED}, ("checkpoints", "data_dir"),
     ),
     "surface": Case(
-        surface.main, ("CKPT",), surface.Command,
-        {"out": "x.h5", "plot": "x.png", "html": "x.html", "vtk": "x.vts", "json": "x.json", "directions": "x.pt"}, {},
+        surface.main, ("CKPT", "--workers", "1"), surface.Command,
+        {"out": "x.h5", "plot": "x.png", "html": "x.html", "vtk": "x.vts", "json": "x.json", "directions": "x.pt"},
+        {"profile": PROFILED},
         ("checkpoints", "data_dir"),
     ),
     "corruptions": Case(
@@ -73,6 +75,9 @@ CASES = {
         figures.main, ("compare", "CKPT", "CKPT"), figures.Compare, {},
         {"out": tuple(f"compare.{kind}" for kind in ("png", "pdf", "svg", "txt", "csv"))}, ("checkpoints", "data_dir"),
     ),
+    "page": Case(
+        figures.main, ("report", "CKPT"), figures.Report, {"out": "x.html"}, {}, ("checkpoints", "data_dir")
+    ),
     "demo": Case(figures.main, ("demo",), figures.Demo, {}, {"out": ("compare/compare.png",)}),
     "contact-sheet": Case(
         figures.main, ("contact-sheet", "digits"), figures.ContactSheet, {"out": "x.png"}, {}, ("data_dir",)
@@ -82,7 +87,8 @@ CASES = {
         figures.main, ("gallery", "man/F1"), Gallery, {}, {"out": ("gallery.html", "notes.txt")}, ("data_dir",)
     ),
     "train": Case(
-        trainers.main, ("fedavg", "--quiet"), trainers.Output, {}, {"out": ("ckpt.pt", "metrics.jsonl", "notes.txt")}
+        trainers.main, ("fedavg", "--quiet"), trainers.Output, {},
+        {"out": ("ckpt.pt", "metrics.jsonl", "notes.txt"), "profile": PROFILED},
     ),
 }  # fmt: skip
 READ_ONLY = {List, Status, Show, data.List, data.Verify}

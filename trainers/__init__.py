@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from trainers.parts.server_optimizers import Adagrad, Adam, Momentum, Yogi
     from trainers.parts.sol import SOL
     from trainers.parts.swa import SWA
+    from trainers.runs.recording import recording
     from trainers.runs.run import Run, train
     from trainers.settings import Settings
 else:
@@ -104,6 +105,7 @@ else:
             "Settings": "trainers.settings",
             "State": "trainers.algorithm",
             "Yogi": "trainers.parts.server_optimizers",
+            "recording": "trainers.runs.recording",
             "train": "trainers.runs.run",
             "unit": "trainers.algorithm",
         },
@@ -161,6 +163,7 @@ __all__ = [
     "Settings",
     "State",
     "Yogi",
+    "recording",
     "train",
     "unit",
 ]

@@ -14,7 +14,9 @@ from typing import Annotated, Any
 
 import tyro
 
-from landscape.storage.outputs import ForceFlag
+from landscape.errors import FedscapeError
+from landscape.profiling import profile_outputs, told
+from landscape.storage.outputs import ForceFlag, check_outputs
 from landscape.terminal.command import EXIT_DIVERGED, chosen, run
 from landscape.terminal.command import read as parsed
 from landscape.terminal.guides import GUIDES, Guide
@@ -43,6 +45,9 @@ class Output:
     """run directory"""
     resume: bool = False
     """continue the run in --out after a kill, or add rounds to it; starts it where there is none"""
+    profile: Annotated[Path | None, tyro.conf.arg(metavar="DIR", help_behavior_hint="(default: none)")] = None
+    """look where the time of three rounds after the first goes: tables on the screen, profile.json and trace.json.gz
+    there; the model is the same, bit for bit"""
     force: ForceFlag = False
     quiet: bool = False
     """no progress bar"""
@@ -124,14 +129,27 @@ def main(arguments: Sequence[str] | None = None) -> int:
     command = read(given)
     name = algorithm_name(command.algorithm)
     out = command.output.out or Path("runs") / name.replace(":", ".")  # Windows has no colons in names of files
+    _check_profile(command)
     options = {"resume": command.output.resume, "force": command.output.force, "progress": not command.output.quiet}
-    with continuing(f"the rounds done so far are in {out}: the same command with --resume continues"):
+    going_on = continuing(f"the rounds done so far are in {out}: the same command with --resume continues")
+    with going_on, told("round", command.output.profile):
         result = train(command.algorithm, command.settings, command.parts, out=out, **options)
     print(_summary(name, result, command.settings.rounds))
     if command.parts.dp is not None and result.metrics:
         share = command.settings.per_round / command.settings.clients
         print(command.parts.dp.told(result.metrics[-1]["round"], share))
     return EXIT_DIVERGED if result.status == "diverged" else 0
+
+
+def _check_profile(command: Command) -> None:
+    """Refuse, before the first round, a profile of too few rounds or over something else.
+
+    Raises:
+        FedscapeError: that is asked for.
+    """
+    if command.output.profile is not None and command.settings.rounds < 2:
+        raise FedscapeError("--profile leaves out the first round: give --rounds 2 or more")
+    check_outputs(profile_outputs(command.output.profile), force=command.output.force)
 
 
 def _summary(name: str, result: Run, rounds: int) -> str:

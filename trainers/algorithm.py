@@ -157,7 +157,10 @@ class Algorithm:
         return gradient(w)
 
     def upload(self, w: Tensor, client: State, server: State, round: Round, steps: int) -> dict[str, Tensor]:
-        """The tensors that a client sends after ``steps`` local steps, which ended at ``w``; updates its state."""
+        """The tensors that a client sends after ``steps`` local steps, which ended at ``w``; updates its state.
+
+        For several clients in rows ``steps`` is a column [S, 1] where their numbers differ, as ``round.steps`` is.
+        """
         return {"delta": w - server.w}
 
     def server_step(self, server: State, mean: Mean, round: Round) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,11 +14,12 @@ from landscape.errors import FedscapeError
 from landscape.storage.files import make_directory, write_json
 from landscape.storage.lock import LockedError, sole_writer
 from landscape.storage.reading import read_json
-from landscape.storage.schema import Number, Record
+from landscape.storage.schema import Anything, Items, Number, Record
 from trainers.runs.planned import PlannedRun, RunStore, State, told
 from trainers.runs.stored import FAILURE
 
 _DONE = Record({"seconds": Number(0)})
+_KEPT = Record({"content": Record({"models": Items(Items(Anything()), least=1), "options": Record({})})})
 
 DIED = "its process died (killed, or out of memory)"
 """The reason of a node whose process told none."""
@@ -103,6 +105,27 @@ class Store:
         if self.state(node) != "done":
             raise FedscapeError(f"{node.name} has not been made: it is {self.state(node)}")
         return self.runs.read(node) if isinstance(node, PlannedRun) else KINDS[node.kind].read(self.file(node))
+
+    def kept(self, kind: str, digest: str) -> Iterator[tuple[str, dict[str, Any], Any]]:
+        """Key, options and result of each measurement of a kind that is kept of a checkpoint, by ascending key.
+
+        Args:
+            kind: one of :data:`figures.graph.kinds.KINDS`.
+            digest: the checkpoint's (:meth:`landscape.Checkpoint.digest`), the first of the measured models.
+
+        Raises:
+            FedscapeError: a file is damaged.
+        """
+        for record in sorted((self.folder / "measurements").glob(f"{kind}-*.done.json")):
+            content = read_json(record, _KEPT)["content"]
+            if content["models"][0] == ["file", digest]:
+                name = record.name.removesuffix(".done.json")
+                read = KINDS[kind].read
+                yield (
+                    name.removeprefix(f"{kind}-"),
+                    content["options"],
+                    read(record.with_name(f"{name}.{KINDS[kind].suffix}")),
+                )
 
     def make(self, node: Node, place: Place | None = None, *, progress: bool = False) -> None:
         """Make a node unless it is done; what it needs must be done.

@@ -263,6 +263,20 @@ _ALL = (
         "CKPT [CKPT ...] [OPTIONS]",
     ),
     Guide(
+        "python -m figures report",
+        "Write one page of models to pass around: verdict, what to trust, curves, spectra, surfaces.",
+        (
+            ("runs/*", "all runs, in report.html; those that differ in their seed alone are a group"),
+            ("runs/fedavg runs/fedasam -o two.html", "two of them"),
+            ("runs/* --no-surfaces --samples 500", "quickly, on 500 samples"),
+        ),
+        (
+            "--out", "--top", "--points", "--no-surfaces", "--samples", "--split", "--data-dir", "--device", "--seed",
+            "--quiet", "--force",
+        ),
+        "CKPT [CKPT ...] [OPTIONS]",
+    ),
+    Guide(
         "python -m figures contact-sheet",
         "Draw images of a data set with their classes, to see whether it is what it should be.",
         (

@@ -13,6 +13,7 @@ COMMANDS = {
     "surface": "analysis.surface",
     "corruptions": "analysis.corruptions",
     "compare": "figures compare",
+    "report": "figures report",
     "figures": "figures",
     "demo": "figures demo",
     "data": "landscape.data",

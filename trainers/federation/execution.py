@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import Protocol, cast
 
 import torch
 from torch import Tensor
@@ -52,6 +52,48 @@ class ClientResult:
     seen: int
     steps: int
     gradients: int
+
+
+@dataclass(frozen=True)
+class ResultRows:
+    """Results of several clients that were trained at once, in rows.
+
+    Attributes:
+        clients: their ids, [S].
+        models: their local models w_i, [S, d].
+        uploads: the tensors they send, each [S, ...].
+        states: the tensors they keep, each [S, ...].
+        losses: mean loss of the local steps of each, [S].
+        seen, steps, gradients: of each, as in :class:`ClientResult`.
+    """
+
+    clients: list[int]
+    models: Tensor
+    uploads: dict[str, Tensor]
+    states: State
+    losses: Tensor
+    seen: list[int]
+    steps: list[int]
+    gradients: list[int]
+
+    @classmethod
+    def of(cls, result: ClientResult) -> ResultRows:
+        """One client's result as a row."""
+        uploads = {name: tensor[None] for name, tensor in result.upload.items()}
+        states = State.of({name: tensor[None] for name, tensor in vars(result.state).items()})
+        return cls(
+            [result.client], result.model[None], uploads, states, result.loss[None], [result.seen], [result.steps],
+            [result.gradients],
+        )  # fmt: skip
+
+    def state(self, row: int) -> State:
+        """What one client keeps; views."""
+        return State.of({name: tensor[row] for name, tensor in vars(self.states).items()})
+
+    @property
+    def loss_of_all(self) -> Tensor:
+        """The sum of the losses over all samples seen, float64."""
+        return self.losses.double() @ self.losses.new_tensor(self.seen, dtype=torch.float64)
 
 
 @dataclass(frozen=True)
@@ -108,8 +150,10 @@ class Executor(Protocol):
         """What they send before their local work, in the order of ``clients``."""
         ...
 
-    def work(self, clients: Sequence[int], received: State, store: States, round: Round) -> Iterator[ClientResult]:
-        """The results, in the order of ``clients``."""
+    def work(
+        self, clients: Sequence[int], received: State, store: States, round: Round
+    ) -> Iterator[ClientResult | ResultRows]:
+        """The results, in the order of ``clients``: one by one, or several in rows."""
         ...
 
 
@@ -156,7 +200,9 @@ class SequentialExecutor:
                 upload = self._algorithm.ask(state, received, self._everything(client, round), round)
             yield Told(client, upload, state)
 
-    def work(self, clients: Sequence[int], received: State, store: States, round: Round) -> Iterator[ClientResult]:
+    def work(
+        self, clients: Sequence[int], received: State, store: States, round: Round
+    ) -> Iterator[ClientResult | ResultRows]:
         """The results, in the order of ``clients``."""
         self._model.module.train()
         for client in clients:
@@ -212,13 +258,14 @@ class SequentialExecutor:
         return Begun(w, state, round, batches, augmentation)
 
     def _end(
-        self, round: Round, w: Tensor, state: State, received: State, steps: int, statistics: Tensor | None
+        self, round: Round, w: Tensor, state: State, received: State, steps: int | Tensor, statistics: Tensor | None
     ) -> dict[str, Tensor]:
-        """What a client sends after its last local step; its state is what it keeps.
+        """What a client sends after its last local step, or several in rows do; its state is what it keeps.
 
-        ``statistics`` are BatchNorm's, [b], where there are some.
+        ``statistics`` are BatchNorm's, [..., b], where there are some; ``steps`` as in :class:`Round`.
         """
-        upload = self._algorithm.upload(w, state, received, round, steps)
+        # A column of several clients' numbers is to an algorithm's text what a number is.
+        upload = self._algorithm.upload(w, state, received, round, cast(int, steps))
         if self._ascent is not None:
             self._ascent.remember(state, received)
         if statistics is not None and self._local.batchnorm == "silo":

@@ -11,13 +11,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from landscape.compute.regions import within
 from landscape.errors import FedscapeError
 from landscape.storage.plain import Numbers
 from landscape.storage.schema import Either, Keyed, Number, Record, require
 from trainers.algorithm import Algorithm, Round, State
 from trainers.federation.aggregate import Aggregate
 from trainers.federation.client_store import ClientStore
-from trainers.federation.execution import STATISTICS, Executor
+from trainers.federation.execution import STATISTICS, ClientResult, Executor, ResultRows
 from trainers.federation.privacy import Protection
 from trainers.federation.sampling import sampled_clients
 from trainers.federation.weights import client_weights
@@ -147,17 +148,19 @@ class Federation:
         clock = _Clock(sent.w.device)
         bytes_up = self._ask(sampled, sent, round) if self.algorithm.two_phases else 0
         loss, seen, steps, gradients = torch.zeros((), dtype=torch.float64, device=sent.w.device), 0, 0, 0
-        for result in self.executor.work(sampled, sent, self.store, round):
+        for found in within("local arithmetic", self.executor.work(sampled, sent, self.store, round)):
             clock.lap("local")
-            upload = self._protection.upload(result, number, len(sampled))
-            aggregate.add(upload, self._weight(result.client), result.model, result.steps)
-            self.store.put(result.client, result.state)
-            loss, seen = loss + result.seen * result.loss, seen + result.seen
-            steps, gradients = steps + result.steps, gradients + result.gradients
-            bytes_up += State.of(upload).nbytes()
-            self._follow(result.client, result.model)
-            if settings.save_clients:
-                local_models[result.client] = result.model.detach().to("cpu", copy=True)
+            result = ResultRows.of(found) if isinstance(found, ClientResult) else found
+            uploads = self._protection.uploads(result, number, len(sampled))
+            aggregate.add_rows(uploads, [self._weight(c) for c in result.clients], result.models, result.steps)
+            loss, seen = loss + result.loss_of_all, seen + sum(result.seen)
+            steps, gradients = steps + sum(result.steps), gradients + sum(result.gradients)
+            bytes_up += State.of(uploads).nbytes()
+            for row, client in enumerate(result.clients):
+                self.store.put(client, result.state(row))
+                self._follow(client, result.models[row])
+                if settings.save_clients:
+                    local_models[client] = result.models[row].detach().to("cpu", copy=True)
             clock.lap("aggregation")
         mean = aggregate.mean()
         if self._optimizer is not None:

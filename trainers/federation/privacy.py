@@ -5,12 +5,13 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from landscape.errors import FedscapeError
 from trainers.algorithm import Algorithm
 from trainers.federation.aggregate import Aggregate
-from trainers.federation.execution import ClientResult
+from trainers.federation.execution import ResultRows
 from trainers.federation.sampling import nobody_came
 from trainers.federation.weights import inclusion_probability
 from trainers.parts.privacy import ClientPrivacy, accounting
@@ -133,9 +134,20 @@ class Protection:
         unbiased = self._settings.aggregation == "unbiased"
         return Aggregate(inclusion_probability(self._settings) if unbiased else None)
 
-    def upload(self, result: ClientResult, number: int, came: int) -> dict[str, Tensor]:
-        """What a client sends in round ``number``, in which ``came`` do."""
+    def uploads(self, result: ResultRows, number: int, came: int) -> dict[str, Tensor]:
+        """What clients send in round ``number``, in which ``came`` do, in rows [S, ...]."""
         if self._privacy is None:
-            return result.upload
+            return result.uploads
         counts = not (self._hidden and nobody_came(self._settings, number))
-        return self._privacy.protected(result.upload, self._settings.seed, number, result.client, came, counts=counts)
+        sent = [
+            self._privacy.protected(
+                {name: tensor[row] for name, tensor in result.uploads.items()},
+                self._settings.seed,
+                number,
+                client,
+                came,
+                counts=counts,
+            )
+            for row, client in enumerate(result.clients)
+        ]
+        return {name: torch.stack([one[name] for one in sent]) for name in result.uploads}

@@ -23,6 +23,8 @@ def sampled_clients(settings: Settings, number: int) -> list[int]:
         >>> sampled_clients(Settings(clients=4, per_round=4), 1)
         [0, 1, 2, 3]
     """
+    if settings.sampling == "exact" and settings.per_round == settings.clients:
+        return list(range(settings.clients))  # what the draw would give
     random = numpy_generator(settings.seed, "clients", number)
     if settings.sampling == "exact":
         chosen = random.choice(settings.clients, settings.per_round, replace=False)

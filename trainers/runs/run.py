@@ -18,6 +18,7 @@ from landscape.checkpoints.checkpoint import Checkpoint
 from landscape.compute.devices import resolve_device
 from landscape.compute.memory import keep_freed_memory
 from landscape.compute.precision import Precision
+from landscape.compute.regions import region, unit
 from landscape.data.normalisation import Normalisation, normalised, recorded
 from landscape.datasets import Dataset, load_dataset, recorded_name
 from landscape.models import build_model
@@ -242,21 +243,14 @@ class _Training:
             deferring() as stop,
         ):
             while federation.round < settings.rounds:
-                start = time.perf_counter()
                 good = federation.model, federation.local_models, federation.statistics
-                record = asdict(federation.step()) | spent(self.parts.dp, settings, federation.round)
-                reason = _divergence(federation, record)
+                record, reason = self._round()
                 if reason:
                     w, local_models, federation.statistics = good
                     metrics = (self.directory.metrics() or [{}])[-1]
                     self.directory.save_model(self.checkpoint(w, metrics, federation.round - 1, local_models))
                     break
                 number = federation.round
-                before = time.perf_counter()
-                scores = self._scores(number)
-                record |= scores
-                record["seconds_evaluation"] = time.perf_counter() - before
-                record["seconds"] = time.perf_counter() - start
                 self.directory.append(record)
                 last = number == settings.rounds
                 keep = settings.save_every > 0 and number % settings.save_every == 0
@@ -266,8 +260,8 @@ class _Training:
                     self._save(record, keep=keep)
                     last_save = time.perf_counter()
                     cost = last_save - before
-                shown: dict[str, Any] = {"test_loss": scores.get("test_loss")}
-                shown |= {name: Share(scores[name]) for name in ("test_accuracy", "test_miou") if name in scores}
+                shown: dict[str, Any] = {"test_loss": record.get("test_loss")}
+                shown |= {name: Share(record[name]) for name in ("test_accuracy", "test_miou") if name in record}
                 bar.update(number, loss=record["train_loss"], **shown)
                 if not last:
                     stop.now(f"after round {number}")
@@ -278,6 +272,20 @@ class _Training:
     def _ended(self, status: Status, reason: str | None) -> dict[str, Any]:
         ended = {"status": status, "round": self.federation.round, "reason": reason}
         return ended | guarantee(self.parts.dp, self.settings, self.federation.round)
+
+    def _round(self) -> tuple[dict[str, Any], str | None]:
+        """One round: its record, with the scores where they are due, and why the run has diverged in it, if it has."""
+        federation, start = self.federation, time.perf_counter()
+        with unit("round", self.model.device, self.settings.dtype):
+            record = asdict(federation.step()) | spent(self.parts.dp, self.settings, federation.round)
+            if reason := _divergence(federation, record):
+                return record, reason
+            before = time.perf_counter()
+            with region("evaluation"):
+                record |= self._scores(federation.round)
+        record["seconds_evaluation"] = time.perf_counter() - before
+        record["seconds"] = time.perf_counter() - start
+        return record, None
 
     def _in_a_line(self) -> str:
         s, dp = self.settings, self.parts.dp

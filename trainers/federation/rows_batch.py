@@ -1,0 +1,96 @@
+"""The losses and gradients of a mini-batch of each of several clients."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from landscape.autograd.cross_entropy import cross_entropies
+from landscape.autograd.stacked import StackedModule
+from landscape.compute.regions import marked
+from trainers.federation.local import LocalWork, divergence_slope
+from trainers.federation.stacking import DrawnRows
+
+Computed = Callable[[Tensor, DrawnRows, "dict[str, Tensor] | None"], tuple[Tensor, Tensor]]
+
+
+class RowsBatch:
+    """The losses and gradients of a mini-batch of each client.
+
+    Only the first points that the gradients are evaluated at update BatchNorm's running statistics.
+
+    Args:
+        module: the model.
+        drawn: the mini-batches.
+        local: what is minimised.
+        statistics: BatchNorm's buffers by name, in rows, updated in place.
+
+    Attributes:
+        losses: at the first points, without the penalty, [S].
+        gradients: how many were taken of each.
+    """
+
+    def __init__(
+        self, module: StackedModule, drawn: DrawnRows, local: LocalWork, statistics: dict[str, Tensor] | None
+    ) -> None:
+        self._module, self._drawn, self._man, self._statistics = module, drawn, local.parts.man, statistics
+        self._apart = statistics is not None or self._man is not None
+        self.losses: Tensor | None = None
+        self.gradients = 0
+
+    @marked("gradients")
+    def gradient(self, w: Tensor) -> Tensor:
+        """The gradients at ``w``, [S, d]."""
+        losses, slopes = self._by_size(self._computed, w[None])
+        if self.losses is None:
+            self.losses = losses
+        return slopes
+
+    @marked("gradients")
+    def divergence(self, w: Tensor, reference: Tensor, temperature: float) -> Tensor:
+        """The gradients of KL(softmax(z(reference)/T) ‖ softmax(z(w)/T)) at ``w``; [S, d] all."""
+
+        def computed(points: Tensor, drawn: DrawnRows, statistics: dict[str, Tensor] | None) -> tuple[Tensor, Tensor]:
+            own = [{name: b.clone() for name, b in statistics.items()} if statistics else None for _ in points]
+            # The reference first: a pass may use the workspace of the one before.
+            there = self._module.run(points[1], drawn.inputs, own[1]).outputs.clone()
+            here = self._module.run(points[0], drawn.inputs, own[0])
+            numbers = here.outputs.new_tensor(drawn.counts)[:, None, None]
+            counted = torch.arange(here.outputs.shape[2], device=w.device) < numbers
+            pull = divergence_slope(here.outputs, there, temperature, axis=1)  # outputs are [S, classes, n]
+            return numbers.flatten(), here.gradient(torch.where(counted, pull, 0.0) / numbers)
+
+        return self._by_size(computed, torch.stack([w, reference]))[1]
+
+    def _by_size(self, computed: Computed, points: Tensor) -> tuple[Tensor, Tensor]:
+        """What is computed at each client's points ([P, S, d]), a number [S] and a gradient [S, d].
+
+        All clients together, or those with as many samples in their batches where samples act on each other: none may
+        be there that does not count.
+        """
+        self.gradients += 1
+        counts = self._drawn.counts
+        sizes = sorted(set(counts)) if self._apart else [max(counts)]
+        if len(sizes) == 1:
+            return computed(points, self._drawn, self._statistics)
+        numbers, slopes = points.new_zeros(points.shape[1]), torch.zeros_like(points[0])
+        for size in sizes:
+            some = [row for row, count in enumerate(counts) if count == size]
+            own = None if self._statistics is None else {k: b[some] for k, b in self._statistics.items()}
+            numbers[some], slopes[some] = computed(points[:, some], self._drawn.take(some, size), own)
+            for name, buffer in (own or {}).items():
+                assert self._statistics is not None
+                self._statistics[name][some] = buffer
+        return numbers, slopes
+
+    def _computed(
+        self, points: Tensor, drawn: DrawnRows, statistics: dict[str, Tensor] | None
+    ) -> tuple[Tensor, Tensor]:
+        (w,) = points
+        if statistics is not None and self.losses is not None:
+            statistics = {name: buffer.clone() for name, buffer in statistics.items()}
+        found = self._module.run(w, drawn.inputs, statistics, self._man)
+        losses, slopes = cross_entropies(found.outputs, drawn.aims)
+        return losses, found.gradient(slopes)
