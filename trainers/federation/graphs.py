@@ -129,14 +129,15 @@ def refusal(model: FlatModule, data: Samples, algorithm: Algorithm, local: Local
     if not all(ours(part) for part in (algorithm, *vars(local.parts).values())):
         return "an algorithm or part of your own may decide in Python, at each step, what a graph decides once"
     held = np.arange(min(len(data), local.batch_size or _TRIAL))
-    trial = replace(local, epochs=1, steps=2, batch_size=len(held))
+    # What is sent is no part of a step, and a client alone cannot be hidden.
+    trial = replace(local, epochs=1, steps=2, batch_size=len(held), parts=replace(local.parts, dp=None))
     statistics, before = BatchStatistics(model.module), model.buffer.clone()
     with statistics.untouched():
         executor = GraphsExecutor(model, data, Partition((held,)), algorithm, trial, _Watched.record)
         settings = Settings(clients=1, per_round=1, batchnorm=local.batchnorm)
         start = statistics.read().to(model.device)
         try:
-            Federation(algorithm, executor, settings, before, local.parts, start).step()
+            Federation(algorithm, executor, settings, before, trial.parts, start).step()
         except NotCapturable as error:
             return str(error)
         finally:

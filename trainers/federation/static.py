@@ -221,7 +221,7 @@ class StaticStep:
         seen = State.of({**self._received, **self._begun})
         if self._adversary is not None:
             batch.move_by(self._adversary, client)
-        around = Surroundings(self._model.space, client, received, round)
+        around = Surroundings(self._model.space, client, received, round, batch)
         gradient = ascending(batch.gradient, self._ascent, local, around)
         clip = local.clip if local.clip_at == "direction" else 0.0
         w = local_step(

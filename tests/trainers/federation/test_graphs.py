@@ -37,6 +37,7 @@ from trainers import (
     LESAM,
     MAN,
     SAM,
+    ClientPrivacy,
     FedAvg,
     FedGloSS,
     FedProx,
@@ -57,7 +58,7 @@ from trainers.federation import Federation, GraphsExecutor
 from trainers.federation.choice import choose
 from trainers.federation.execution import Begun
 from trainers.federation.graphs import refusal
-from trainers.federation.local import LocalWork
+from trainers.federation.local import LocalWork, _drawing
 from trainers.federation.static import StaticStep, plan
 from trainers.parts import Affine
 
@@ -302,6 +303,19 @@ def test_segmentation_and_streamed_samples_are_refused():
     model, work = FlatModule(dense_net(), torch.device("cpu"), torch.float64), LocalWork(1, 4, 0.0, "none", 0)
     assert "the task is segmentation" in refusal(model, samples(), FedAvg(), replace(work, task="segmentation"))
     assert "host memory" in refusal(model, samples().streamed("meta"), FedAvg(), work)
+
+
+@pytest.mark.parametrize("capturing", [False, True])
+def test_no_generator_is_asked_for_its_state_while_a_graph_is_recorded(capturing, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: capturing)
+    cuda = torch.device("cuda", 0)
+    assert (_drawing(cuda), _drawing(torch.device("cpu"))) == ([] if capturing else [cuda], [])
+
+
+def test_privacy_is_no_reason_against_recording():
+    model = FlatModule(dense_net(), torch.device("cpu"), torch.float64)
+    work = LocalWork(1, 4, 0.0, "none", 0, parts=Parts(dp=ClientPrivacy(1.0)))
+    assert refusal(model, samples(), FedAvg(), work) is None
 
 
 @pytest.mark.slow
