@@ -93,6 +93,9 @@ def executors(report: Report) -> None:
             if report.over(f"{line} in {dtype}"):
                 continue
             command = read(line.split())
+            if command.parts.dp is not None and command.parts.dp.noise:
+                report.note(f"{line}: left out: its noise is drawn on the CPU, other numbers in each type")
+                continue
             job = replace(SMALL, sizes=(sum(SMALL.sizes),), per_round=1) if command.algorithm.pooled else SMALL
             _beside(report, f"{line}, {dtype}", job, command, dtype)
         for line in ("fedavg", "fedsmoo --mixup", "scaffold --cutout --cutout-size 8"):
