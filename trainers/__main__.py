@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
@@ -127,7 +128,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = {"resume": command.output.resume, "force": command.output.force, "progress": not command.output.quiet}
     with continuing(f"the rounds done so far are in {out}: the same command with --resume continues"):
         result = train(command.algorithm, command.settings, command.parts, out=out, **options)
-    print(_summary(name, result, command.settings.rounds))
+    if os.environ.get("RANK", "0") == "0":
+        print(_summary(name, result, command.settings.rounds))
     return EXIT_DIVERGED if result.status == "diverged" else 0
 
 

@@ -88,6 +88,12 @@ _waiting: list[Stop] = []
 """Those who wait for a moment in which they can stop, the innermost last."""
 
 
+def ask_to_stop(number: int) -> None:
+    """Work that waits for a moment in which it can stop is asked to, as a signal of this number asks it."""
+    for stop in _waiting:
+        stop.asked = number
+
+
 @contextmanager
 def deferring() -> Iterator[Stop]:
     """Inside, SIGTERM and SIGUSR1 are noted, and the work looks at :attr:`Stop.asked` where it can stop."""
@@ -134,8 +140,7 @@ def listening() -> Iterator[None]:
         heard.append(number)
         if not _waiting:
             raise StoppedError(number)
-        for stop in _waiting:
-            stop.asked = number
+        ask_to_stop(number)
 
     def ignored(unraisable: sys.UnraisableHookArgs) -> None:
         # Python drops what is raised in a destructor or a weak reference's callback, and the work would go on.

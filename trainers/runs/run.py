@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 import sys
 import time
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -15,77 +16,33 @@ from torch import Tensor
 from landscape.autograd.flat import FlatModule
 from landscape.batchnorm import BatchStatistics
 from landscape.checkpoints.checkpoint import Checkpoint
-from landscape.compute.devices import resolve_device
 from landscape.compute.memory import keep_freed_memory
 from landscape.compute.precision import Precision
 from landscape.data.normalisation import Normalisation, normalised, recorded
+from landscape.data.samples import Samples
 from landscape.datasets import Dataset, load_dataset, recorded_name
 from landscape.models import build_model
 from landscape.models.outputs import require_outputs
 from landscape.partitions.label_matching import matching_partition
 from landscape.partitions.partition import Partition, partition_dataset
-from landscape.storage.display import Shown
-from landscape.storage.style import PictureStyle, StyleName
 from landscape.terminal.progress import Progress
 from landscape.terminal.stopping import deferring
 from landscape.terminal.table import Share
 from trainers.algorithm import Algorithm
 from trainers.algorithms import algorithm_name
-from trainers.federation.choice import choose, executor
+from trainers.federation.choice import Choice, choose, executor
+from trainers.federation.client_store import ClientStore
+from trainers.federation.execution import Executor
 from trainers.federation.federation import Federation
 from trainers.federation.local import LocalWork
 from trainers.parts.parts import Parts
+from trainers.ranks import RankedExecutor, RankedStore, Ranks, finish, joined_ranks, require_groups, serve
 from trainers.runs.directory import RunDirectory
 from trainers.runs.evaluation import Evaluator
-from trainers.runs.showing import facts_of, plot_training
+from trainers.runs.result import Run, Status
 from trainers.settings import Settings
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
-Status = Literal["finished", "diverged"]
-
 _SAVING_SHARE = 0.05
-
-
-@dataclass(frozen=True, repr=False)
-class Run(Shown):
-    """Result of a run.
-
-    Attributes:
-        path: the run directory; its ``ckpt.pt`` is the last good model, its ``swa.pt`` the averaged one with SWA.
-        status: ``finished``, or ``diverged`` if the loss or the model was not finite any more.
-        metrics: one record a round, as in ``metrics.jsonl``.
-        reason: what was not finite, if the run diverged.
-    """
-
-    path: Path
-    status: Status
-    metrics: list[dict[str, Any]]
-    reason: str | None = None
-
-    @property
-    def checkpoint(self) -> Path:
-        """The latest checkpoint."""
-        return self.path / "ckpt.pt"
-
-    def _heading(self) -> str:
-        return f"{self.status}: {self.reason}" if self.reason else self.status
-
-    def _facts(self) -> dict[str, str]:
-        return {**facts_of(self.metrics), "in": str(self.path)}
-
-    def _picture(self) -> Figure | None:
-        return self.plot() if self.metrics else None
-
-    def plot(self, path: str | Path | None = None, style: PictureStyle | StyleName = "screen") -> Figure:
-        """Loss and accuracy over the rounds, for the screen or a paper; written to ``path`` where one is given.
-
-        Raises:
-            FedscapeError: no round was recorded; the file cannot be written or has a format that Matplotlib does not
-                write.
-        """
-        return plot_training(self.metrics, self.path.resolve().name, path, style)
 
 
 def train(
@@ -99,6 +56,8 @@ def train(
     progress: bool = False,
 ) -> Run:
     """Train with one federated algorithm and write a run directory.
+
+    Under ``torchrun``, or in a process group, the ranks share the clients' local work; the first one writes.
 
     Args:
         algorithm: e.g. ``FedASAM(rho=0.7)``.
@@ -133,20 +92,28 @@ def train(
     if algorithm.pooled:
         settings = replace(settings, clients=1, per_round=1, sampling="exact", partition="iid")
     directory = RunDirectory(out)
-    with directory.owned(resume=resume, force=force):
-        return _Training(algorithm, settings, parts, directory).run(resume=resume, progress=progress)
+    with joined_ranks(settings.device) as ranks:
+        if ranks.rank:
+            return _Training(algorithm, settings, parts, directory, ranks).serve()
+        with directory.owned(resume=resume, force=force):
+            return _Training(algorithm, settings, parts, directory, ranks).run(resume=resume, progress=progress)
 
 
 class _Training:
     """The objects of one run: data, model, federation, evaluator and run directory."""
 
-    def __init__(self, algorithm: Algorithm, settings: Settings, parts: Parts, directory: RunDirectory) -> None:
-        self.algorithm, self.settings, self.parts, self.directory = algorithm, settings, parts, directory
-        device, precision = resolve_device(settings.device), Precision(settings.dtype)
+    def __init__(
+        self, algorithm: Algorithm, settings: Settings, parts: Parts, directory: RunDirectory, ranks: Ranks
+    ) -> None:
+        self.algorithm, self.settings, self.parts, self.directory, self.ranks = (
+            algorithm, settings, parts, directory, ranks,
+        )  # fmt: skip
+        device, precision = ranks.device, Precision(settings.dtype)
         precision.check(device)
         dtype = precision.dtype
         raw = load_dataset(settings.data, settings.folder)
-        self.settings = settings = replace(settings, normalise=directory.normalise(settings.normalise, raw))
+        rule = ranks.agreed(lambda: directory.normalise(settings.normalise, raw))
+        self.settings = settings = replace(settings, normalise=rule)
         self.dataset: Dataset = normalised(raw, None if settings.normalise == "auto" else settings.normalise)
         self.partition: Partition = partition_dataset(settings.partition, self.dataset, settings.clients, settings.seed)
         self.test_partition = self._split_test()
@@ -176,25 +143,44 @@ class _Training:
             precision,
         )
         samples = self.dataset.train.placed(device)
-        asked = replace(settings, executor=directory.executor(settings.executor))
-        self.choice = choose(self.model, samples, algorithm, local, asked)
-        if asked.executor != settings.executor:
-            self.choice = replace(self.choice, reason="as the run began")
+        self.choice = self._choice(samples, local)
         self.settings = settings = replace(settings, executor=self.choice.name)
+        inner = executor(self.choice, self.model, samples, self.partition, algorithm, local)
+        shared = ranks.world > 1
+        together: Executor = RankedExecutor(inner, ranks, self.choice.width) if shared else inner
         self.federation = Federation(
             algorithm,
-            executor(self.choice, self.model, samples, self.partition, algorithm, local),
+            together,
             settings,
             self.model.buffer.clone(),
             parts,
             self.statistics.read().to(device),
             directory.path,
+            partial(RankedStore, ranks) if shared else ClientStore,
         )
+        if shared:
+            require_groups(self.federation, self.choice.name)
+            ranks.require_same("clients with the digest", self.partition.digest())
         self.partition_recipe = {
             "spec": settings.partition,
             "clients": settings.clients,
             "digest": self.partition.digest(),
         }
+
+    def _choice(self, samples: Samples, local: LocalWork) -> Choice:
+        """The executor, the same on all ranks."""
+        settings, ranks = self.settings, self.ranks
+        asked = ranks.agreed(lambda: self.directory.executor(settings.executor))
+        alone = "ranks share the clients" if asked == "auto" and ranks.world > 1 else ""
+        taken = replace(settings, executor="sequential" if alone else asked)
+        choice = choose(self.model, samples, self.algorithm, local, taken)
+        reason = alone or (choice.reason if asked == settings.executor else "as the run began")
+        return replace(choice, reason=reason)
+
+    def serve(self) -> Run:
+        """On another rank than the first: share the work until that one has finished the run."""
+        ended = serve(self.ranks, self.federation)
+        return Run(self.directory.path, ended["status"], ended["metrics"], ended["reason"])
 
     def _split_test(self) -> Partition | None:
         if not self.settings.client_accuracy or self.settings.client_test != "split":
@@ -240,14 +226,14 @@ class _Training:
             deferring() as stop,
         ):
             while federation.round < settings.rounds:
-                start = time.perf_counter()
+                start, exchanged = time.perf_counter(), self.ranks.bytes
                 good = federation.model, federation.local_models, federation.statistics
                 record = asdict(federation.step())
                 reason = _divergence(federation, record)
                 if reason:
                     w, local_models, federation.statistics = good
-                    metrics = (self.directory.metrics() or [{}])[-1]
-                    self.directory.save_model(self.checkpoint(w, metrics, federation.round - 1, local_models))
+                    before_it = (self.directory.metrics() or [{}])[-1]
+                    self.directory.save_model(self.checkpoint(w, before_it, federation.round - 1, local_models))
                     break
                 number = federation.round
                 before = time.perf_counter()
@@ -255,6 +241,8 @@ class _Training:
                 record |= scores
                 record["seconds_evaluation"] = time.perf_counter() - before
                 record["seconds"] = time.perf_counter() - start
+                if self.ranks.world > 1:
+                    record |= {"ranks": self.ranks.world, "bytes_between_ranks": self.ranks.bytes - exchanged}
                 self.directory.append(record)
                 last = number == settings.rounds
                 keep = settings.save_every > 0 and number % settings.save_every == 0
@@ -271,7 +259,9 @@ class _Training:
                     stop.now(f"after round {number}")
         status: Status = "diverged" if reason else "finished"
         self.directory.save_result({"status": status, "round": federation.round, "reason": reason})
-        return Run(self.directory.path, status, self.directory.metrics(), reason)
+        metrics = self.directory.metrics()
+        finish(self.ranks, {"status": status, "reason": reason, "metrics": metrics})
+        return Run(self.directory.path, status, metrics, reason)
 
     def _in_a_line(self) -> str:
         s = self.settings
