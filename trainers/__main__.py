@@ -26,6 +26,7 @@ from trainers.commands import listing, partition, report
 from trainers.flags import PartFlags, part_flags
 from trainers.own import own_algorithm
 from trainers.parts.parts import Parts
+from trainers.ranks import launch, obey_launcher, to_launch
 from trainers.runs.run import Run, train
 from trainers.settings import Settings
 
@@ -45,6 +46,9 @@ class Output:
     resume: bool = False
     """continue the run in --out after a kill, or add rounds to it; starts it where there is none"""
     force: ForceFlag = False
+    ranks: Annotated[int, tyro.conf.arg(metavar="N")] = 1
+    """so many processes on this machine share the local work of a round, with one CPU thread each unless
+    OMP_NUM_THREADS says more (torchrun starts them on several machines: docs/cluster.md)"""
     quiet: bool = False
     """no progress bar"""
 
@@ -123,6 +127,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if given and given[0] in COMMANDS:
         return COMMANDS[given[0]](given[1:])
     command = read(given)
+    if to_launch(command.output.ranks):
+        return launch(command.output.ranks, "trainers", given)
+    obey_launcher()
     name = algorithm_name(command.algorithm)
     out = command.output.out or Path("runs") / name.replace(":", ".")  # Windows has no colons in names of files
     options = {"resume": command.output.resume, "force": command.output.force, "progress": not command.output.quiet}
