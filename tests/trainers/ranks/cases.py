@@ -1,0 +1,49 @@
+"""Runs whose result must not depend on the number of ranks: of all that a run can keep or compute."""
+
+from tests.trainers.algorithms.test_newer import Mime
+from trainers import (
+    ALGORITHMS, ASAM, GSAM, LESAM, MAN, SAM, SWA, Adam, Affine, FedAvg, FedDyn, FedProx, LocalAdamW, LocalMomentum,
+    Momentum, Parts, Scaffold, Yogi,
+)  # fmt: skip
+
+NET = "tests.trainers.ranks.worlds:batchnorm_net"
+NORMS = {"model": NET, "last_batch": "drop"}
+NOTHING = Parts()
+
+FAST = {
+    "clients that keep nothing, of uneven sizes": (FedAvg(), NOTHING, {"local_steps": None, "sampling": "bernoulli"}),
+    "states in memory": (Scaffold(), NOTHING, {}),
+    "states on disk, one rank without a client": (FedDyn(), NOTHING, {"client_store": "disk", "per_round": 2}),
+    "SiloBN and local models that are kept": (FedProx(), NOTHING, {**NORMS, "batchnorm": "silo", "save_clients": True}),
+    "two phases": (Mime(), NOTHING, {}),
+    "all-clients-mean, SWA and a server optimiser": (
+        FedAvg(), Parts(server_optimizer=Adam(), swa=SWA(0.0, 1, 1e-3)), {"evaluated_model": "all-clients-mean"}
+    ),
+    "more ranks than clients": (FedAvg(), NOTHING, {"clients": 2, "per_round": 1}),
+    "two clients at once": (FedAvg(), NOTHING, {"executor": "batched", "clients_at_once": 2, "per_round": 5}),
+}  # fmt: skip
+
+_PARTS = {
+    "sam": Parts(ascent=SAM(0.05)), "asam": Parts(ascent=ASAM(0.7, 0.2)), "gsam": Parts(ascent=GSAM(0.05, 0.1)),
+    "lesam": Parts(ascent=LESAM(0.05)), "man": Parts(man=MAN(0.1)), "swa": Parts(swa=SWA(0.0, 1, 1e-3)),
+    "mixup": Parts(mixup=True), "cutout": Parts(cutout=3), "momentum": Parts(server_optimizer=Momentum(0.9)),
+    "yogi": Parts(server_optimizer=Yogi()), "affine": Parts(adversary=Affine()),
+    "local momentum": Parts(local_optimizer=LocalMomentum(0.9)), "local adamw": Parts(local_optimizer=LocalAdamW()),
+}  # fmt: skip
+SLOW = {
+    **{name: (kind(), NOTHING, {}) for name, kind in ALGORITHMS.items()},
+    **{f"{name} on disk": (kind(), NOTHING, {"client_store": "disk"}) for name, kind in ALGORITHMS.items()},
+    **{f"{name} with silo": (kind(), NOTHING, {**NORMS, "batchnorm": "silo"}) for name, kind in ALGORITHMS.items()},
+    **{f"with {name}": (FedAvg(), parts, {}) for name, parts in _PARTS.items()},
+    **{f"states and {name}": (Scaffold(), parts, {}) for name, parts in _PARTS.items()},
+    **{
+        f"evaluated {model} of {store}": (FedDyn(), NOTHING, {"evaluated_model": model, "client_store": store})
+        for model in ("server", "sampled-mean", "all-clients-mean")
+        for store in ("device", "host", "disk")
+    },
+    "averaged norms": (FedAvg(), NOTHING, NORMS),
+    "by client": (FedAvg(), NOTHING, {"client_accuracy": 1, "client_test": "split"}),
+    "unbiased": (Scaffold(), NOTHING, {"aggregation": "unbiased", "weighting": "uniform"}),
+    "float64 and all clients": (Scaffold(), NOTHING, {"dtype": "float64", "per_round": 7}),
+    "two phases with silo": (Mime(), NOTHING, {**NORMS, "batchnorm": "silo"}),
+}
