@@ -2,8 +2,24 @@
 
 from tests.trainers.algorithms.test_newer import Mime
 from trainers import (
-    ALGORITHMS, ASAM, GSAM, LESAM, MAN, SAM, SWA, Adam, Affine, FedAvg, FedDyn, FedProx, LocalAdamW, LocalMomentum,
-    Momentum, Parts, Scaffold, Yogi,
+    ALGORITHMS,
+    ASAM,
+    GSAM,
+    LESAM,
+    MAN,
+    SAM,
+    SWA,
+    Adam,
+    Affine,
+    FedAvg,
+    FedDyn,
+    FedProx,
+    LocalAdamW,
+    LocalMomentum,
+    Momentum,
+    Parts,
+    Scaffold,
+    Yogi,
 )  # fmt: skip
 
 NET = "tests.trainers.ranks.worlds:batchnorm_net"
