@@ -5,7 +5,7 @@
     python benchmarks/ranks.py --fit points.json         # fit it, and predict 1,000 clients of FedSMOO on ResNet-18
 
 Seconds are those of local work and aggregation in metrics.jsonl, without start, evaluation and saving; the first round
-is left out.  Runs of different numbers of ranks follow one another in turn, so that other work on the machine meets all.
+is left out.  Numbers of ranks follow one another in turn, so that other work on the machine meets all.
 """
 
 from __future__ import annotations
@@ -161,7 +161,7 @@ def fitted(found: list[dict[str, object]]) -> dict[str, object]:
 
         seconds = s_model · steps of the longest rank + a · clients · parameters + bytes / B + m · messages
 
-    s is a local step's time, of each network and algorithm; a the server's time for a parameter of a client; B the bytes a
+    s is a local step's time, of each network and algorithm; a the server's for a parameter of a client; B the bytes a
     second between ranks, and m a message's time: one to each other rank, one from each, and one for each client that
     another rank computes.
     """

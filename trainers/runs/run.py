@@ -25,6 +25,7 @@ from landscape.models import build_model
 from landscape.models.outputs import require_outputs
 from landscape.partitions.label_matching import matching_partition
 from landscape.partitions.partition import Partition, partition_dataset
+from landscape.storage.digests import tensor_digest
 from landscape.terminal.progress import Progress
 from landscape.terminal.stopping import deferring
 from landscape.terminal.table import Share
@@ -43,6 +44,8 @@ from trainers.runs.result import Run, Status
 from trainers.settings import Settings
 
 _SAVING_SHARE = 0.05
+_COMPARED = 256
+"""Training samples that ranks compare, so that all have the same data."""
 
 
 def train(
@@ -161,6 +164,8 @@ class _Training:
         if shared:
             require_groups(self.federation, self.choice.name)
             ranks.require_same("clients with the digest", self.partition.digest())
+            some = self.dataset.train.inputs[:_COMPARED]
+            ranks.require_same("an initial model and data with the digest", tensor_digest(self.model.buffer, some))
         self.partition_recipe = {
             "spec": settings.partition,
             "clients": settings.clients,
@@ -206,6 +211,8 @@ class _Training:
             print(self._in_a_line(), file=sys.stderr)
             print(f"the inputs of {self.dataset.name} are {Normalisation.of(self.dataset)}", file=sys.stderr)
             print(federation.weights.describe(), self.choice, sep="\n", file=sys.stderr)
+        if progress and self.ranks.world > 1:
+            print(f"{self.ranks.world} ranks, each with {torch.get_num_threads()} CPU threads", file=sys.stderr)
         if progress and federation.store.peak_memory:
             print(federation.store.describe(), file=sys.stderr)
         if self.test_partition is not None:

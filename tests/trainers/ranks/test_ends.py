@@ -176,6 +176,18 @@ def test_clients_at_once_that_keep_a_state_are_refused(tmp_path):
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.parametrize(("differs", "what"), [("--seed", "clients"), ("--model", "an initial model and data")])
+def test_ranks_with_other_data_or_another_model_are_refused(tmp_path, differs, what):
+    """As where each machine has data and code of its own."""
+    port, value = free_port(), {"--seed": ("0", "1"), "--model": ("digits_mlp", "digits_cnn")}[differs]
+    words = ["fedavg", *WORDS, "--out", str(tmp_path / "run")]
+    ranks = [start_process(as_rank, r, 2, port, command, [*words, differs, value[r]], {}) for r in (0, 1)]
+    said, codes = ended(ranks)
+    assert codes == [2, 2]
+    assert re.fullmatch(rf"error: rank 1 \(process \d+ on host \S+\) has {what} with the digest .+\n", said[0])
+    assert said[1] == ""
+
+
 def launched(arguments, **more):
     line = [sys.executable, "-m", "trainers", *arguments]
     environment = {**os.environ, "PYTHONPATH": str(REPOSITORY), "OMP_NUM_THREADS": "1"}
