@@ -212,7 +212,7 @@ class _Training:
             print(f"the inputs of {self.dataset.name} are {Normalisation.of(self.dataset)}", file=sys.stderr)
             print(federation.weights.describe(), self.choice, sep="\n", file=sys.stderr)
         if progress and self.ranks.world > 1:
-            print(f"{self.ranks.world} ranks, each with {torch.get_num_threads()} CPU threads", file=sys.stderr)
+            print(f"{self.ranks.world} ranks, CPU threads of each: {torch.get_num_threads()}", file=sys.stderr)
         if progress and federation.store.peak_memory:
             print(federation.store.describe(), file=sys.stderr)
         if self.test_partition is not None:
