@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 from collections.abc import Sequence
+from pathlib import Path
 
 import torch.distributed as dist
 
@@ -50,6 +51,8 @@ def launch(ranks: int, module: str, arguments: Sequence[str]) -> int:
         "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(store.port), "WORLD_SIZE": str(ranks), STARTED: "1",
         "TORCHELASTIC_USE_AGENT_STORE": "True", "TORCHELASTIC_RUN_ID": "fedscape",
     }  # fmt: skip
+    if Path("/sys/class/net/lo").exists():
+        common = {"GLOO_SOCKET_IFNAME": "lo", **common}  # whether or not the machine's name has an address
     started: list[subprocess.Popen[bytes]] = []
     try:
         for rank in range(ranks):
@@ -89,10 +92,10 @@ def _waited_for(started: Sequence[subprocess.Popen[bytes]]) -> int:
             if failed is not None and time.monotonic() - failed > 3 * GRACE:
                 _say_who(started)
                 break
-    codes = [process.poll() for process in started]
-    if any(code is None or code < 0 for code in codes):
+    codes = [code for process in started if (code := process.poll())]
+    if any(code < 0 for code in codes):
         return _EXIT_LOST
-    return next((code for code in codes if code), 0)
+    return codes[0] if codes else 0
 
 
 def _say_who(started: Sequence[subprocess.Popen[bytes]]) -> None:

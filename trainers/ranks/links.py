@@ -24,6 +24,8 @@ GRACE = 5.0
 """Seconds that a rank has to end by itself once the run cannot go on; then it is ended where it stands."""
 END = "end"
 """The last message of either side; its facts say why: ``done``, ``stopped`` or ``failed``."""
+_HEAD = 8
+"""Bytes that tell a message's length."""
 ROOM = 1 << 28
 """Bytes of messages that wait to be read: with so few it is heard at once that a rank has ended."""
 
@@ -60,6 +62,7 @@ class Link:
 
     def send_row(self, row: Tensor, *, last: bool = False) -> None:
         """Send a message that is packed already (for several ranks once)."""
+        self.sent += _HEAD + row.numel()
         self._outbox.put(row)
         if last:
             self._outbox.put(None)
@@ -91,7 +94,6 @@ class Link:
                 dist.send(row, self._peer, self._group)
             except RuntimeError:
                 return  # the listening thread misses the other side, too
-            self.sent += 8 + row.numel()
 
     def _listen(self) -> None:
         size = torch.zeros(1, dtype=torch.int64)
@@ -104,7 +106,7 @@ class Link:
                 self._outbox.put(None)
                 self._broken(self._peer, None)
                 break
-            self.received += 8 + row.numel()
+            self.received += _HEAD + row.numel()
             message = unpacked(row)
             if message.kind == END:
                 self.said = message

@@ -148,7 +148,7 @@ class Ranks:
         closed = [link.close() for link in self._links.values()]
         if self._group is not None and all(closed):
             dist.destroy_process_group(self._group)
-        if error is not None or ending is not None:
+        if self._links and (error is not None or ending is not None):
             gone = ending is not None and ending[1] is None
             leave_reports_to_first(self.rank == 0 and not gone)
         if ending is not None:

@@ -38,13 +38,13 @@ def finish(ranks: Ranks, facts: dict[str, Any]) -> None:
     ranks.send_all(Message(FINISHED, facts))
 
 
-def require_groups(federation: Federation, executor: str) -> None:
+def require_groups(federation: Federation, executor: str, together: int) -> None:
     """Refuse clients at once whose states live on several ranks.
 
     Raises:
         FedscapeError: what clients keep decides their rank, and so who would be computed at once.
     """
-    if executor != "sequential" and federation.store.keeps:
+    if together > 1 and federation.store.keeps:
         raise FedscapeError(
             f"--executor {executor} on several ranks would compute other clients at once on each number of ranks, as "
             "clients of this run keep a state and each is computed where that is: give --executor sequential, or one "

@@ -33,7 +33,6 @@ from trainers.algorithm import Algorithm
 from trainers.algorithms import algorithm_name
 from trainers.federation.choice import Choice, choose, executor
 from trainers.federation.client_store import ClientStore
-from trainers.federation.execution import Executor
 from trainers.federation.federation import Federation
 from trainers.federation.local import LocalWork
 from trainers.parts.parts import Parts
@@ -148,24 +147,7 @@ class _Training:
         samples = self.dataset.train.placed(device)
         self.choice = self._choice(samples, local)
         self.settings = settings = replace(settings, executor=self.choice.name)
-        inner = executor(self.choice, self.model, samples, self.partition, algorithm, local)
-        shared = ranks.world > 1
-        together: Executor = RankedExecutor(inner, ranks, self.choice.width) if shared else inner
-        self.federation = Federation(
-            algorithm,
-            together,
-            settings,
-            self.model.buffer.clone(),
-            parts,
-            self.statistics.read().to(device),
-            directory.path,
-            partial(RankedStore, ranks) if shared else ClientStore,
-        )
-        if shared:
-            require_groups(self.federation, self.choice.name)
-            ranks.require_same("clients with the digest", self.partition.digest())
-            some = self.dataset.train.inputs[:_COMPARED]
-            ranks.require_same("an initial model and data with the digest", tensor_digest(self.model.buffer, some))
+        self.federation = self._federation(samples, local)
         self.partition_recipe = {
             "spec": settings.partition,
             "clients": settings.clients,
@@ -181,6 +163,27 @@ class _Training:
         choice = choose(self.model, samples, self.algorithm, local, taken)
         reason = alone or (choice.reason if asked == settings.executor else "as the run began")
         return replace(choice, reason=reason)
+
+    def _federation(self, samples: Samples, local: LocalWork) -> Federation:
+        """The federation, whose clients several ranks share."""
+        ranks, shared = self.ranks, self.ranks.world > 1
+        inner = executor(self.choice, self.model, samples, self.partition, self.algorithm, local)
+        federation = Federation(
+            self.algorithm,
+            RankedExecutor(inner, ranks, self.choice.width) if shared else inner,
+            self.settings,
+            self.model.buffer.clone(),
+            self.parts,
+            self.statistics.read().to(ranks.device),
+            self.directory.path,
+            partial(RankedStore, ranks) if shared else ClientStore,
+        )
+        if shared:
+            require_groups(federation, self.choice.name, self.choice.width)
+            ranks.require_same("clients with the digest", self.partition.digest())
+            some = self.dataset.train.inputs[:_COMPARED]
+            ranks.require_same("an initial model and data with the digest", tensor_digest(self.model.buffer, some))
+        return federation
 
     def serve(self) -> Run:
         """On another rank than the first: share the work until that one has finished the run."""

@@ -17,10 +17,15 @@ from tests.processes import as_rank, free_port, start_process
 from tests.trainers.ranks.worlds import contents, differing, json_lines, run, train_all
 from trainers import FedDyn, Parts, Scaffold
 from trainers.__main__ import command_line
+from trainers.ranks import launch
 
 PATIENCE = 300.0
 WORDS = ["--clients", "7", "--per-round", "4", "--local-steps", "2", "--batch-size", "8", "--device", "cpu", "--quiet"]
 ENDLESS = [*WORDS, "--rounds", "1000000"]
+
+
+def slowly(value):
+    return pytest.param(value, marks=pytest.mark.slow)
 
 
 def started(world, arguments, **environment):
@@ -47,7 +52,7 @@ def wait_for_rounds(out, rounds=2):
         time.sleep(0.01)
 
 
-@pytest.mark.parametrize("killed", [0, 1, 2])
+@pytest.mark.parametrize("killed", [slowly(0), 1, slowly(2)])
 def test_a_killed_rank_is_named_in_one_sentence_and_the_run_goes_on(tmp_path, killed):
     out = tmp_path / "run"
     ranks = started(3, ["scaffold", *ENDLESS, "--out", str(out)])
@@ -88,7 +93,7 @@ def test_a_rank_that_fails_is_named_and_all_end(tmp_path):
     assert (said[0], said[1]) == ("error: rank 2: ZeroDivisionError: broken on purpose\n", "")
 
 
-@pytest.mark.parametrize("words", [["--resume"], ["--lr", "0.2"]])
+@pytest.mark.parametrize("words", [["--resume"], slowly(["--lr", "0.2"])])
 def test_what_the_first_rank_refuses_is_said_once(tmp_path, words):
     out = tmp_path / "run"
     run((Scaffold(), Parts(), {"rounds": 1}), out)
@@ -99,7 +104,7 @@ def test_what_the_first_rank_refuses_is_said_once(tmp_path, words):
     assert said[1] == ""
 
 
-@pytest.mark.parametrize("stopped", [0, 1])
+@pytest.mark.parametrize("stopped", [slowly(0), 1])
 def test_a_signal_to_any_rank_stops_all_after_the_same_round(tmp_path, stopped):
     out = tmp_path / "run"
     ranks = started(2, ["scaffold", *ENDLESS, "--out", str(out)])
@@ -117,6 +122,7 @@ def test_a_signal_to_any_rank_stops_all_after_the_same_round(tmp_path, stopped):
     goes_on_like_one(tmp_path, out)
 
 
+@pytest.mark.slow
 def test_a_rank_that_is_interrupted_ends_all(tmp_path):
     out = tmp_path / "run"
     ranks = started(2, ["scaffold", *ENDLESS, "--out", str(out)])
@@ -128,6 +134,7 @@ def test_a_rank_that_is_interrupted_ends_all(tmp_path):
     assert said[1] == ""
 
 
+@pytest.mark.slow
 def test_a_straggling_rank_is_waited_for(tmp_path):
     """A rank that is asleep for longer than any grace is not taken for dead."""
     out = tmp_path / "run"
@@ -176,7 +183,10 @@ def test_clients_at_once_that_keep_a_state_are_refused(tmp_path):
     assert not (tmp_path / "run").exists()
 
 
-@pytest.mark.parametrize(("differs", "what"), [("--seed", "clients"), ("--model", "an initial model and data")])
+@pytest.mark.parametrize(
+    ("differs", "what"),
+    [pytest.param("--seed", "clients", marks=pytest.mark.slow), ("--model", "an initial model and data")],
+)
 def test_ranks_with_other_data_or_another_model_are_refused(tmp_path, differs, what):
     """As where each machine has data and code of its own."""
     port, value = free_port(), {"--seed": ("0", "1"), "--model": ("digits_mlp", "digits_cnn")}[differs]
@@ -194,7 +204,7 @@ def launched(arguments, **more):
     return subprocess.Popen(line, env=environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE, **more)
 
 
-@pytest.mark.parametrize("number", [signal.SIGUSR1, pytest.param(signal.SIGINT, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("number", [signal.SIGUSR1, slowly(signal.SIGINT)])
 def test_one_command_starts_ranks_here_and_a_signal_to_it_stops_them(tmp_path, number):
     out = tmp_path / "run"
     with launched(["scaffold", *ENDLESS, "--ranks", "2", "--out", str(out)]) as job:
@@ -227,6 +237,21 @@ def test_ranks_end_with_the_command_that_started_them(tmp_path):
 def test_a_wrong_command_line_starts_no_ranks(capsys, words, said):
     assert command_line(["fedavg", *words]) == 2
     assert capsys.readouterr().err == said
+
+
+@pytest.mark.slow
+def test_a_rank_that_ends_before_the_ranks_have_met_ends_all(capfd):
+    assert launch(2, "tests.trainers.ranks.unmet", []) == 7
+    said = "error: rank 1 of 2 has ended with code 7, and the others wait for it: all are ended\n"
+    assert capfd.readouterr().err == said
+
+
+@pytest.mark.slow
+def test_all_ranks_tell_that_a_run_diverged(tmp_path):
+    said, codes = ended(started(2, ["fedavg", *WORDS, "--lr", "1e30", "--out", str(tmp_path / "run")]))
+    assert codes == [3, 3]
+    assert said[0].startswith("fedavg diverged in round ")
+    assert said[1] == ""
 
 
 def test_ranks_within_ranks_are_refused(capsys, monkeypatch):
