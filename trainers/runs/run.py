@@ -178,8 +178,9 @@ class _Training:
             self.directory.path,
             partial(RankedStore, ranks) if shared else ClientStore,
         )
-        if shared:
+        if shared and ranks.rank == 0:
             require_groups(federation, self.choice.name, self.choice.width)
+        if shared:
             ranks.require_same("clients with the digest", self.partition.digest())
             some = self.dataset.train.inputs[:_COMPARED]
             ranks.require_same("an initial model and data with the digest", tensor_digest(self.model.buffer, some))
@@ -211,13 +212,7 @@ class _Training:
         state = self.directory.open(self.algorithm, settings, self.parts, resume=resume)
         self.directory.save_weights(federation.weights)
         if progress:
-            print(self._in_a_line(), file=sys.stderr)
-            print(f"the inputs of {self.dataset.name} are {Normalisation.of(self.dataset)}", file=sys.stderr)
-            print(federation.weights.describe(), self.choice, sep="\n", file=sys.stderr)
-        if progress and self.ranks.world > 1:
-            print(f"{self.ranks.world} ranks, CPU threads of each: {torch.get_num_threads()}", file=sys.stderr)
-        if progress and federation.store.peak_memory:
-            print(federation.store.describe(), file=sys.stderr)
+            self._say_what_is_trained()
         if self.test_partition is not None:
             self.directory.save_test_partition(self.test_partition)
         if state is None:
@@ -272,6 +267,16 @@ class _Training:
         metrics = self.directory.metrics()
         finish(self.ranks, {"status": status, "reason": reason, "metrics": metrics})
         return Run(self.directory.path, status, metrics, reason)
+
+    def _say_what_is_trained(self) -> None:
+        federation, world = self.federation, self.ranks.world
+        print(self._in_a_line(), file=sys.stderr)
+        print(f"the inputs of {self.dataset.name} are {Normalisation.of(self.dataset)}", file=sys.stderr)
+        print(federation.weights.describe(), self.choice, sep="\n", file=sys.stderr)
+        if world > 1:
+            print(f"{world} ranks, CPU threads of each: {torch.get_num_threads()}", file=sys.stderr)
+        if federation.store.peak_memory:
+            print(federation.store.describe(), file=sys.stderr)
 
     def _in_a_line(self) -> str:
         s = self.settings
