@@ -51,7 +51,8 @@ SLOW = {
     **{f"{name} on disk": (kind(), NOTHING, {"client_store": "disk"}) for name, kind in ALGORITHMS.items()},
     **{f"{name} with silo": (kind(), NOTHING, {**NORMS, "batchnorm": "silo"}) for name, kind in ALGORITHMS.items()},
     **{f"with {name}": (FedAvg(), parts, {}) for name, parts in _PARTS.items()},
-    **{f"states and {name}": (Scaffold(), parts, {}) for name, parts in _PARTS.items()},
+    **{f"states and {name}": (Scaffold(), parts, {}) for name, parts in _PARTS.items() if not name.startswith("local")},
+    "momentum that is kept": (FedAvg(), Parts(local_optimizer=LocalMomentum(0.9, state="kept")), {}),
     **{
         f"evaluated {model} of {store}": (FedDyn(), NOTHING, {"evaluated_model": model, "client_store": store})
         for model in ("server", "sampled-mean", "all-clients-mean")

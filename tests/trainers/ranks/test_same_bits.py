@@ -1,11 +1,18 @@
 """A run is the same to the last bit on 1, 2, 3 and 4 ranks, from its first round and when it is resumed."""
 
+import importlib
+import itertools
+import random
+
 import pytest
 import torch
 
+from landscape import Partition
+from tests.conftest import REPOSITORY
 from tests.trainers.ranks.cases import FAST, SLOW
 from tests.trainers.ranks.worlds import contents, differing, json_lines, train_all
 from trainers import FedAvg, FedDyn, Parts, Scaffold
+from trainers.ranks import dealt_by_owner, dealt_by_size
 
 RESUMED = {
     "states on disk": (FedDyn(), Parts(), {"client_store": "disk"}),
@@ -27,15 +34,64 @@ def test_ranks_train_what_one_process_trains(fast, name, world):
     assert differing(alone, shared) == []
 
 
-@pytest.mark.parametrize("name", FAST)
-def test_the_exchanged_bytes_are_in_the_metrics_and_cover_the_models(fast, name):
-    """Every rank receives the model, and every client's model comes back unless the first rank computed it."""
-    for world in (2, 4):
-        metrics = json_lines(fast[world] / name / "metrics.jsonl")
-        size = sum(p.nbytes for p in torch.load(fast[world] / name / "ckpt.pt")["parameters"].values())
-        for record in metrics:
-            assert record["ranks"] == world
-            assert record["bytes_between_ranks"] > (world - 1) * size
+VECTORS = {"clients that keep nothing, of uneven sizes": 1, "states in memory": 2, "more ranks than clients": 1}
+"""That a client receives, and that it sends: w and w_i, for SCAFFOLD c and its change beside them."""
+HEADS = 1000
+"""Bytes of a message, at most, beside its vectors."""
+
+
+@pytest.mark.parametrize("world", [2, 4])
+@pytest.mark.parametrize("name", VECTORS)
+def test_the_exchanged_bytes_are_those_of_the_models_that_travel(fast, name, world):
+    """Each other rank receives once what clients receive; what they send comes from those computed there."""
+    sizes = [len(mine) for mine in Partition.load(fast[world] / name / "partition.npz").clients]
+    d = sum(p.numel() for p in torch.load(fast[world] / name / "ckpt.pt")["parameters"].values())
+    for record in json_lines(fast[world] / name / "metrics.jsonl"):
+        clients = record["clients"]
+        deal = dealt_by_owner(clients, world) if VECTORS[name] == 2 else dealt_by_size(clients, sizes, world)
+        elsewhere = sum(map(len, deal[1:]))
+        vectors = 4 * d * VECTORS[name] * (world - 1 + elsewhere)
+        assert record["ranks"] == world
+        assert vectors < record["bytes_between_ranks"] < vectors + HEADS * (2 * (world - 1) + elsewhere)
+
+
+def test_the_deal_by_size_is_within_its_bound_and_whole():
+    """Graham's bound, beside the least possible found by trying all deals."""
+    draw = random.Random(0)
+    for _ in range(30):
+        world, sizes = draw.choice((2, 3)), [draw.randint(1, 30) for _ in range(draw.randint(1, 7))]
+        deal = dealt_by_size(range(len(sizes)), sizes, world)
+        assert sorted(client for mine in deal for client in mine) == list(range(len(sizes)))
+        longest = max(sum(sizes[client] for client in mine) for mine in deal)
+        least = min(
+            max(sum(size for size, to in zip(sizes, way, strict=True) if to == rank) for rank in range(world))
+            for way in itertools.product(range(world), repeat=len(sizes))
+        )
+        assert least <= longest <= (4 / 3 - 1 / (3 * world)) * least
+
+
+def test_a_deal_keeps_groups_together():
+    deal = dealt_by_size([2, 3, 5, 7, 8], [1] * 9, 2, together=2)
+    assert deal == [[2, 3, 8], [5, 7]]
+
+
+def test_the_model_of_a_round_is_found_again_in_rounds_that_follow_it(monkeypatch):
+    monkeypatch.syspath_prepend(REPOSITORY / "benchmarks")
+    model = importlib.import_module("ranks")
+    points = [
+        {
+            "model": "net", "algorithm": "fedavg", "clients": n, "steps": k, "ranks": world, "parameters": d, "bytes": b,
+            "least": 0.01 * k * -(-n // world) + 2e-9 * n * d + b / 1e9 + 1e-3 * (world > 1) * (2 * world - 2 + n - n // world),
+        }
+        for n, k, world, d in itertools.product((4, 8), (1, 3), (1, 2, 4), (10_000, 1_000_000))
+        for b in [4 * d * (world - 1 + n - n // world)]
+    ]  # fmt: skip
+    found = model.fitted(points)
+    assert found["step_seconds"]["net fedavg"] == pytest.approx(0.01)
+    assert found["aggregation_seconds_per_parameter"] == pytest.approx(2e-9)
+    assert found["bytes_per_second"] == pytest.approx(1e9)
+    assert found["seconds_per_message"] == pytest.approx(1e-3)
+    assert found["largest_relative_error"] < 1e-9
 
 
 @pytest.mark.slow
