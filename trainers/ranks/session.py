@@ -26,6 +26,8 @@ from trainers.ranks.links import END, FOREVER, GRACE, Link, end_at_once, this_pr
 from trainers.ranks.messages import Message, packed
 
 EXIT_LOST = 2
+_SWITCH = 5e-4
+"""Seconds after which a thread that computes lets one go on that has received something; Python's 5 ms are a round."""
 _RESUME = "the last checkpoint is whole, and the same command with --resume goes on from it"
 
 
@@ -52,6 +54,7 @@ class Ranks:
         self._ending: tuple[int, Message | None] | None = None
         self._lock = threading.Lock()
         self._timer: threading.Timer | None = None
+        self._switch = sys.getswitchinterval()
 
     @property
     def others(self) -> range:
@@ -66,6 +69,8 @@ class Ranks:
     def open(self) -> None:
         """Link the ranks; every rank must call it."""
         leave_reports_to_first(None)
+        self._switch = sys.getswitchinterval()
+        sys.setswitchinterval(_SWITCH)
         self._group = dist.new_group(backend="gloo", timeout=FOREVER)
         self._links = {other: Link(self._group, other, self._broken) for other in self.others}
         self.send_all(Message("hello", {"process": this_process()}))
@@ -148,6 +153,7 @@ class Ranks:
         for link in self._links.values():
             link.send(word)
         closed = [link.close() for link in self._links.values()]
+        sys.setswitchinterval(self._switch)
         if self._group is not None and all(closed):
             dist.destroy_process_group(self._group)
         if self._links and (error is not None or ending is not None):

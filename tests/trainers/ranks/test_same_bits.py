@@ -78,14 +78,13 @@ def test_a_deal_keeps_groups_together():
 def test_the_model_of_a_round_is_found_again_in_rounds_that_follow_it(monkeypatch):
     monkeypatch.syspath_prepend(REPOSITORY / "benchmarks")
     model = importlib.import_module("ranks")
-    points = [
-        {
-            "model": "net", "algorithm": "fedavg", "clients": n, "steps": k, "ranks": world, "parameters": d, "bytes": b,
-            "least": 0.01 * k * -(-n // world) + 2e-9 * n * d + b / 1e9 + 1e-3 * (world > 1) * (2 * world - 2 + n - n // world),
-        }
-        for n, k, world, d in itertools.product((4, 8), (1, 3), (1, 2, 4), (10_000, 1_000_000))
-        for b in [4 * d * (world - 1 + n - n // world)]
-    ]  # fmt: skip
+    points = []
+    for n, k, world, d in itertools.product((4, 8), (1, 3), (1, 2, 4), (10_000, 1_000_000)):
+        messages = 2 * (world - 1) + n - n // world if world > 1 else 0
+        size = 4 * d * (world - 1 + n - n // world)
+        least = 0.01 * k * -(-n // world) + 2e-9 * n * d + size / 1e9 + 1e-3 * messages
+        kind = {"model": "net", "algorithm": "fedavg", "parameters": d}
+        points.append({**kind, "clients": n, "steps": k, "ranks": world, "bytes": size, "least": least})
     found = model.fitted(points)
     assert found["step_seconds"]["net fedavg"] == pytest.approx(0.01)
     assert found["aggregation_seconds_per_parameter"] == pytest.approx(2e-9)
