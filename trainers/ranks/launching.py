@@ -79,7 +79,7 @@ def _waited_for(started: Sequence[subprocess.Popen[bytes]]) -> int:
     failed: float | None = None
     passed_on = False
     with deferring() as stop:
-        while any([process.poll() is None for process in started]):  # all are asked
+        while None in [process.poll() for process in started]:
             try:
                 time.sleep(_POLL)
             except KeyboardInterrupt:
