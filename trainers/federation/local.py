@@ -15,6 +15,7 @@ from landscape.batchnorm import BatchStatistics
 from landscape.compute.cost import SampleCost
 from landscape.compute.precision import Precision
 from landscape.compute.randomness import global_seed
+from landscape.compute.regions import marked
 from landscape.data.micro_batches import micro_batch_size
 from landscape.data.samples import Samples
 from landscape.errors import FedscapeError
@@ -75,12 +76,14 @@ def local_step(
     weight_decay: float,
     clip: float = 0.0,
     optimizer: LocalOptimizer | None = None,
+    fused: bool = False,
 ) -> Tensor:
     """One local step, [..., d] -> [..., d].
 
     The order is fixed: the mini-batch gradient (of the objective with its penalty and mixup, through the ascent
     part), the algorithm's own correction, clipping, weight decay (so that no ascent sees it), the step; with an
-    ``optimizer`` these last two are its own, and its memory is among the client's tensors.
+    ``optimizer`` these last two are its own, and its memory is among the client's tensors.  ``fused`` steps of plain
+    SGD go over the vectors half as often, and are equal to rounding.
 
     Example:
         >>> import torch
@@ -90,12 +93,17 @@ def local_step(
         >>> local_step(w, lambda w: w, FedAvg(), State(), State(w=w), round, weight_decay=0.25)  # 4 − 0.5 (4 + 1)
         tensor([1.5000])
     """
-    direction = clipped(algorithm.direction(w, gradient, client, server, round), clip)
+    direction, rate = clipped(algorithm.direction(w, gradient, client, server, round), clip), round.lr * round.share
     if optimizer is not None:
-        return optimized(optimizer, w, direction, client, round.lr, weight_decay)
+        return optimized(optimizer, w, direction, client, rate, weight_decay)
+    if fused and not isinstance(rate, Tensor):
+        if not weight_decay:
+            return torch.sub(w, direction, alpha=rate)
+        decayed = torch.add(direction, w, alpha=weight_decay)
+        return torch.sub(w, decayed, alpha=rate, out=decayed)
     if weight_decay:
         direction = direction + weight_decay * w
-    return w - round.lr * direction
+    return w - rate * direction
 
 
 def clipped(v: Tensor, largest: float) -> Tensor:
@@ -138,6 +146,7 @@ class Drawn:
     share: float = 1.0
 
 
+@marked("data")
 def draw(data: Samples, indices: Tensor, local: LocalWork, generator: torch.Generator, dtype: torch.dtype) -> Drawn:
     """The samples at these positions, augmented as ``local`` says by draws from ``generator``."""
     inputs, targets = data.stored(indices)
@@ -182,6 +191,7 @@ class Batch:
         seen = State.of({**client.tensors(), **self._moved})
         self._move = lambda inputs: adversary.move(inputs, seen)
 
+    @marked("gradients")
     def gradient(self, w: Tensor) -> Tensor:
         """The mini-batch gradient at ``w``, [d]."""
         self.model.load(w)
@@ -246,6 +256,7 @@ class WholeData:
         self._model, self._data, self._indices, self._stream, self._task = model, data, indices, stream, task
         self._cost, self._precision = cost, precision or Precision()
 
+    @marked("gradients")
     def gradient(self, w: Tensor) -> Tensor:
         """The gradient at ``w`` of the mean loss over all of the client's samples, [d]."""
         total = torch.zeros_like(w)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
 from typing import TypeVar
@@ -9,14 +10,15 @@ from typing import TypeVar
 import torch
 from torch import Tensor
 
+from landscape.compute.regions import region
 from landscape.terminal.stopping import ask_to_stop
 from trainers.algorithm import Round, State
 from trainers.federation.client_store import ClientStore
-from trainers.federation.execution import ClientResult, Executor, States, Told
+from trainers.federation.execution import ClientResult, Executor, ResultRows, States, Told
 from trainers.ranks.messages import Message, as_bytes
 from trainers.ranks.session import Ranks
 
-R = TypeVar("R", ClientResult, Told)
+R = TypeVar("R", ResultRows, Told)
 
 Deal = list[list[int]]
 """The clients of each rank."""
@@ -86,13 +88,14 @@ class RankedExecutor:
     def ask(self, clients: Sequence[int], received: State, store: States, round: Round) -> Iterator[Told]:
         """What they send before their local work, in the order of ``clients``."""
         deal = self._announce("ask", clients, received, store, round)
-        return self._in_order(clients, deal, self._inner.ask(deal[0], received, store, round), _told)
+        own = ((1, told) for told in self._inner.ask(deal[0], received, store, round))
+        return self._in_order(clients, deal, own, lambda message: (1, _told(message)))
 
-    def work(self, clients: Sequence[int], received: State, store: States, round: Round) -> Iterator[ClientResult]:
-        """The results, in the order of ``clients``."""
+    def work(self, clients: Sequence[int], received: State, store: States, round: Round) -> Iterator[ResultRows]:
+        """The results, in the order of ``clients``, in rows of as many as are computed at once."""
         deal = self._announce("work", clients, received, store, round)
-        own = self._inner.work(deal[0], received, store, round)
-        return self._in_order(clients, deal, own, lambda message: _result(message, received.w))
+        own = _counted(self._inner.work(deal[0], received, store, round))
+        return self._in_order(clients, deal, own, lambda message: _counted_rows(message, received.w))
 
     def _announce(self, kind: str, clients: Sequence[int], received: State, store: States, round: Round) -> Deal:
         """Tell the others what to compute, and what the clients receive; in a second phase what is new of that."""
@@ -109,24 +112,33 @@ class RankedExecutor:
         return deal
 
     def _in_order(
-        self, clients: Sequence[int], deal: Deal, own: Iterator[R], read: Callable[[Message], R]
+        self,
+        clients: Sequence[int],
+        deal: Deal,
+        own: Iterator[tuple[int, R]],
+        read: Callable[[Message], tuple[int, R]],
     ) -> Iterator[R]:
+        """What comes from all ranks, each with the number of clients in a row that it is of, in the clients' order."""
         computer = {client: rank for rank, mine in enumerate(deal) for client in mine}
-        held: dict[int, R] = {}
-        for client in clients:
-            rank = computer[client]
+        held: deque[tuple[int, R]] = deque()
+        place = 0
+        while place < len(clients):
+            rank = computer[clients[place]]
             # While another rank computes what comes next, this one goes on with its own share.
-            while client not in held if rank == 0 else not self._ranks.ready(rank):
-                result = next(own, None)
-                if result is None:
+            while not held if rank == 0 else not self._ranks.ready(rank):
+                found = next(own, None)
+                if found is None:
                     break
-                held[result.client] = result
-            yield held.pop(client) if rank == 0 else read(self._received(rank))
+                held.append(found)
+            count, result = held.popleft() if rank == 0 else read(self._received(rank))
+            place += count
+            yield result
         for rank in self._ranks.others:
             self._received(rank)  # that its share is done
 
     def _received(self, rank: int) -> Message:
-        message = self._ranks.receive(rank)
+        with region("waiting for other ranks"):
+            message = self._ranks.receive(rank)
         if (asked := message.facts.get("asked")) is not None:
             ask_to_stop(asked)
         return message
@@ -151,42 +163,51 @@ class RankedExecutor:
                 store.put(told.client, told.state)
                 self._ranks.send(0, Message("told", {"client": told.client}, told.upload))
         else:
-            for result in self._inner.work(mine, received, store, round):
-                store.put(result.client, result.state)
+            for _, result in _counted(self._inner.work(mine, received, store, round)):
+                for row, client in enumerate(result.clients):
+                    store.put(client, result.state(row))
                 self._ranks.send(0, _message(result, received.w))
         self._ranks.send(0, Message("share done", {"asked": asked()}))
 
 
-def _message(result: ClientResult, w: Tensor) -> Message:
-    """A client's result without its state, which stays here."""
-    facts = {"client": result.client, "seen": result.seen, "steps": result.steps, "gradients": result.gradients}
-    derived = {name: how for name, tensor in result.upload.items() if (how := _derived(tensor, result.model, w))}
-    sent = {f"upload {name}": tensor for name, tensor in result.upload.items() if name not in derived}
-    names = list(result.upload)
-    tensors = {"model": result.model, "loss": result.loss, **sent}
-    return Message("result", {**facts, "derived": derived, "names": names}, tensors)
+def _counted(results: Iterator[ClientResult | ResultRows]) -> Iterator[tuple[int, ResultRows]]:
+    """Results in rows, each with its number of clients."""
+    for found in results:
+        result = ResultRows.of(found) if isinstance(found, ClientResult) else found
+        yield len(result.clients), result
 
 
-def _derived(tensor: Tensor, model: Tensor, w: Tensor) -> str:
+def _message(result: ResultRows, w: Tensor) -> Message:
+    """Clients' results without their states, which stay here."""
+    facts = {"clients": result.clients, "seen": result.seen, "steps": result.steps, "gradients": result.gradients}
+    derived = {name: how for name, tensor in result.uploads.items() if (how := _derived(tensor, result.models, w))}
+    sent = {f"upload {name}": tensor for name, tensor in result.uploads.items() if name not in derived}
+    tensors = {"models": result.models, "losses": result.losses, **sent}
+    return Message("result", {**facts, "derived": derived, "names": list(result.uploads)}, tensors)
+
+
+def _derived(tensor: Tensor, models: Tensor, w: Tensor) -> str:
     """What the first rank can make the tensor of, bit for bit; empty: nothing."""
-    if tensor.shape != model.shape or tensor.dtype != model.dtype:
+    if tensor.shape != models.shape or tensor.dtype != models.dtype:
         return ""
-    for how, other in (("change", model - w), ("model", model)):
+    for how, other in (("change", models - w), ("model", models)):
         if torch.equal(as_bytes(tensor), as_bytes(other)):
             return how
     return ""
 
 
-def _result(message: Message, w: Tensor) -> ClientResult:
+def _counted_rows(message: Message, w: Tensor) -> tuple[int, ResultRows]:
+    """How many clients a message of results is of, and their results."""
     facts, tensors = message.facts, {name: tensor.to(w.device) for name, tensor in message.tensors.items()}
-    model = tensors["model"]
-    made = {"change": lambda: model - w, "model": lambda: model}
-    upload = {
+    models = tensors["models"]
+    made = {"change": lambda: models - w, "model": lambda: models}
+    uploads = {
         name: made[facts["derived"][name]]() if name in facts["derived"] else tensors[f"upload {name}"]
         for name in facts["names"]
     }
-    return ClientResult(
-        facts["client"], model, upload, State(), tensors["loss"], facts["seen"], facts["steps"], facts["gradients"]
+    clients, nothing = facts["clients"], State()
+    return len(clients), ResultRows(
+        clients, models, uploads, nothing, tensors["losses"], facts["seen"], facts["steps"], facts["gradients"]
     )
 
 

@@ -9,7 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-_ALIGNED = 16
+_ALIGNED = 64
+"""Bytes; as the tensors of torch itself lie, so that sums of what was received take the same instructions."""
 
 
 @dataclass(frozen=True)

@@ -84,6 +84,7 @@ def goes_on_like_one(tmp_path, out):
     assert differing(contents(out), contents(tmp_path / "alone")) == []
 
 
+@pytest.mark.slow
 def test_a_rank_that_fails_is_named_and_all_end(tmp_path):
     words = ["fedavg", *ENDLESS, "--model", "tests.trainers.ranks.worlds:broken_net", "--out", str(tmp_path / "run")]
     said, codes = ended(started(3, words))
@@ -93,7 +94,8 @@ def test_a_rank_that_fails_is_named_and_all_end(tmp_path):
     assert (said[0], said[1]) == ("error: rank 2: ZeroDivisionError: broken on purpose\n", "")
 
 
-@pytest.mark.parametrize("words", [["--resume"], slowly(["--lr", "0.2"])])
+@pytest.mark.slow
+@pytest.mark.parametrize("words", [["--resume"], ["--lr", "0.2"]])
 def test_what_the_first_rank_refuses_is_said_once(tmp_path, words):
     out = tmp_path / "run"
     run((Scaffold(), Parts(), {"rounds": 1}), out)
@@ -104,7 +106,8 @@ def test_what_the_first_rank_refuses_is_said_once(tmp_path, words):
     assert said[1] == ""
 
 
-@pytest.mark.parametrize("stopped", [slowly(0), 1])
+@pytest.mark.slow
+@pytest.mark.parametrize("stopped", [0, 1])
 def test_a_signal_to_any_rank_stops_all_after_the_same_round(tmp_path, stopped):
     out = tmp_path / "run"
     ranks = started(2, ["scaffold", *ENDLESS, "--out", str(out)])
@@ -150,6 +153,7 @@ def test_a_straggling_rank_is_waited_for(tmp_path):
     goes_on_like_one(tmp_path, out)
 
 
+@pytest.mark.slow
 def test_the_files_of_all_ranks_are_those_that_the_manifest_names(tmp_path):
     """Versions that nobody needs any more are removed, each by its owner, also where there are fewer ranks now."""
     case = (FedDyn(), Parts(), {"client_store": "disk", "rounds": 3})
@@ -160,6 +164,7 @@ def test_the_files_of_all_ranks_are_those_that_the_manifest_names(tmp_path):
     assert len(named) > 4
 
 
+@pytest.mark.slow
 def test_a_missing_state_of_another_rank_is_named(tmp_path):
     out = tmp_path / "run"
     case = (FedDyn(), Parts(), {"client_store": "disk", "rounds": 2, "executor": "sequential"})
@@ -174,6 +179,7 @@ def test_a_missing_state_of_another_rank_is_named(tmp_path):
     assert said[1] == ""
 
 
+@pytest.mark.slow
 def test_clients_at_once_that_keep_a_state_are_refused(tmp_path):
     words = ["scaffold", *WORDS, "--executor", "batched", "--out", str(tmp_path / "run")]
     said, codes = ended(started(2, words))
@@ -183,9 +189,10 @@ def test_clients_at_once_that_keep_a_state_are_refused(tmp_path):
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("differs", "what"),
-    [pytest.param("--seed", "clients", marks=pytest.mark.slow), ("--model", "an initial model and data")],
+    [("--seed", "clients"), ("--model", "an initial model and data")],
 )
 def test_ranks_with_other_data_or_another_model_are_refused(tmp_path, differs, what):
     """As where each machine has data and code of its own."""
@@ -204,7 +211,8 @@ def launched(arguments, **more):
     return subprocess.Popen(line, env=environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE, **more)
 
 
-@pytest.mark.parametrize("number", [signal.SIGUSR1, slowly(signal.SIGINT)])
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGUSR1, signal.SIGINT])
 def test_one_command_starts_ranks_here_and_a_signal_to_it_stops_them(tmp_path, number):
     out = tmp_path / "run"
     with launched(["scaffold", *ENDLESS, "--ranks", "2", "--out", str(out)]) as job:

@@ -21,38 +21,32 @@ RESUMED = {
 }
 
 
-@pytest.fixture(scope="module")
-def fast(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("ranks")
-    return {world: train_all(FAST, folder / f"of {world}", world) for world in (1, 2, 4)}
-
-
-@pytest.mark.parametrize("world", [2, 4])
-@pytest.mark.parametrize("name", FAST)
-def test_ranks_train_what_one_process_trains(fast, name, world):
-    alone, shared = (contents(fast[some] / name) for some in (1, world))
-    assert differing(alone, shared) == []
-
-
 VECTORS = {"clients that keep nothing, of uneven sizes": 1, "states in memory": 2, "more ranks than clients": 1}
 """That a client receives, and that it sends: w and w_i, for SCAFFOLD c and its change beside them."""
 HEADS = 1000
 """Bytes of a message, at most, beside its vectors."""
 
 
-@pytest.mark.parametrize("world", [2, 4])
-@pytest.mark.parametrize("name", VECTORS)
-def test_the_exchanged_bytes_are_those_of_the_models_that_travel(fast, name, world):
+@pytest.mark.parametrize("world", [2, pytest.param(4, marks=pytest.mark.slow)])
+def test_ranks_train_what_one_process_trains_and_exchange_the_models_that_travel(tmp_path, world):
+    alone, shared = (train_all(FAST, tmp_path / f"of {some}", some) for some in (1, world))
+    for name in FAST:
+        assert differing(contents(alone / name), contents(shared / name)) == [], name
+    for name, vectors in VECTORS.items():
+        require_bytes(shared / name, world, vectors)
+
+
+def require_bytes(run, world, vectors):
     """Each other rank receives once what clients receive; what they send comes from those computed there."""
-    sizes = [len(mine) for mine in Partition.load(fast[world] / name / "partition.npz").clients]
-    d = sum(p.numel() for p in torch.load(fast[world] / name / "ckpt.pt")["parameters"].values())
-    for record in json_lines(fast[world] / name / "metrics.jsonl"):
+    sizes = [len(mine) for mine in Partition.load(run / "partition.npz").clients]
+    d = sum(p.numel() for p in torch.load(run / "ckpt.pt")["parameters"].values())
+    for record in json_lines(run / "metrics.jsonl"):
         clients = record["clients"]
-        deal = dealt_by_owner(clients, world) if VECTORS[name] == 2 else dealt_by_size(clients, sizes, world)
+        deal = dealt_by_owner(clients, world) if vectors == 2 else dealt_by_size(clients, sizes, world)
         elsewhere = sum(map(len, deal[1:]))
-        vectors = 4 * d * VECTORS[name] * (world - 1 + elsewhere)
+        exchanged = 4 * d * vectors * (world - 1 + elsewhere)
         assert record["ranks"] == world
-        assert vectors < record["bytes_between_ranks"] < vectors + HEADS * (2 * (world - 1) + elsewhere)
+        assert exchanged < record["bytes_between_ranks"] < exchanged + HEADS * (2 * (world - 1) + elsewhere)
 
 
 def test_the_deal_by_size_is_within_its_bound_and_whole():
@@ -102,6 +96,7 @@ def test_all_algorithms_parts_and_stores_are_the_same_on_ranks(tmp_path):
             assert differing(alone, contents(folders[world] / name)) == [], f"{name} on {world} ranks"
 
 
+@pytest.mark.slow
 def test_a_run_goes_on_with_another_number_of_ranks(tmp_path):
     """On 4, 2, 1 and 3 ranks, a round on each, beside four rounds of one process."""
 
