@@ -309,7 +309,7 @@ def _row_each(name: str, sent: Tensor, w: Tensor) -> Tensor:
         FedscapeError: a tensor without a row for each.
     """
     if sent.shape == w.shape[1:]:
-        return sent.expand(w.shape).contiguous()  # as other ranks' rows lie: sums then have the same bits
+        return sent.expand(w.shape)
     if sent.shape[:1] != w.shape[:1]:
         raise FedscapeError(
             f"clients trained at once send '{name}' of shape {list(sent.shape)}, which has no row for each of the "

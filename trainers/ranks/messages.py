@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 _ALIGNED = 64
-"""Bytes; as the tensors of torch itself lie, so that sums of what was received take the same instructions."""
+"""Bytes, as torch aligns tensors of its own: MKL promises the same bits of sums only for the same alignment."""
 
 
 @dataclass(frozen=True)
