@@ -54,6 +54,7 @@ setup(
             "hypothesis>=6.100",
             "ipykernel>=6.29",
             "jupytext>=1.16",
+            "dp-accounting>=0.4.3",
             "nbclient>=0.10",
             "xarray>=2024.10",
             "h5netcdf>=1.4",
@@ -64,6 +65,7 @@ setup(
         "html": ["plotly>=6"],
         "ray": ["ray>=2.9"],
         "tensorboard": ["tensorboard>=2.16"],
+        "privacy": ["dp-accounting>=0.4.3"],
         "notebook": ["jupyterlab>=4", "jupytext>=1.16"],
     },
     entry_points={

@@ -176,6 +176,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         result = train(command.algorithm, command.settings, command.parts, out=out, **options)
     if first:
         print(_summary(name, result, command.settings.rounds))
+    if first and command.parts.dp is not None and result.metrics:
+        share = command.settings.per_round / command.settings.clients
+        print(command.parts.dp.told(result.metrics[-1]["round"], share))
     return EXIT_DIVERGED if result.status == "diverged" else 0
 
 

@@ -36,6 +36,7 @@ from trainers.federation.choice import Choice, choose, executor
 from trainers.federation.client_store import ClientStore
 from trainers.federation.federation import Federation
 from trainers.federation.local import LocalWork
+from trainers.federation.privacy import guarantee, require_private, spent
 from trainers.parts.parts import Parts
 from trainers.ranks import RankedExecutor, RankedStore, Ranks, finish, joined_ranks, require_groups, serve
 from trainers.runs.directory import RunDirectory
@@ -69,8 +70,7 @@ def train(
         settings: model, data, clients and rounds; the defaults train on the embedded digits.
         parts: added to the algorithm, e.g. ``Parts(ascent=SAM(0.05), swa=SWA())``.
         out: the run directory.
-        resume: continue from the last state of the run in ``out``; a run that was killed ends with the parameters
-            of one that was not, bit for bit on one CPU.
+        resume: continue from the last state of the run in ``out``: as if it had never stopped, bit for bit on one CPU.
         force: take a directory that holds other files; those of a run's names are replaced.
         progress: show a progress bar on stderr.
         log: ``tensorboard`` writes the metrics as its event files, too, into the run directory's ``tensorboard``.
@@ -95,6 +95,7 @@ def train(
     parts.check(algorithm)
     if parts.swa is not None:
         parts.swa.check(settings.rounds)
+    require_private(parts.dp, algorithm, settings)
     if algorithm.pooled:
         settings = replace(settings, clients=1, per_round=1, sampling="exact", partition="iid")
     directory = RunDirectory(out)
@@ -114,9 +115,7 @@ class _Training:
     def __init__(
         self, algorithm: Algorithm, settings: Settings, parts: Parts, directory: RunDirectory, ranks: Ranks
     ) -> None:
-        self.algorithm, self.settings, self.parts, self.directory, self.ranks = (
-            algorithm, settings, parts, directory, ranks,
-        )  # fmt: skip
+        self.algorithm, self.parts, self.directory, self.ranks = algorithm, parts, directory, ranks
         device, precision = ranks.device, Precision(settings.dtype)
         precision.check(device)
         dtype = precision.dtype
@@ -155,11 +154,8 @@ class _Training:
         self.choice = self._choice(samples, local)
         self.settings = settings = replace(settings, executor=self.choice.name)
         self.federation = self._federation(samples, local)
-        self.partition_recipe = {
-            "spec": settings.partition,
-            "clients": settings.clients,
-            "digest": self.partition.digest(),
-        }
+        digest = self.partition.digest()
+        self.partition_recipe = {"spec": settings.partition, "clients": settings.clients, "digest": digest}
 
     def _choice(self, samples: Samples, local: LocalWork) -> Choice:
         """The executor, the same on all ranks."""
@@ -263,16 +259,20 @@ class _Training:
                 if not last:
                     stop.now(f"after round {number}")
         status: Status = "diverged" if reason else "finished"
-        self.directory.save_result({"status": status, "round": federation.round, "reason": reason})
+        self.directory.save_result(self._ended(status, reason))
         metrics = self.directory.metrics()
         finish(self.ranks, {"status": status, "reason": reason, "metrics": metrics})
         return Run(self.directory.path, status, metrics, reason)
+
+    def _ended(self, status: Status, reason: str | None) -> dict[str, Any]:
+        ended = {"status": status, "round": self.federation.round, "reason": reason}
+        return ended | guarantee(self.parts.dp, self.settings, self.federation.round)
 
     def _round(self) -> tuple[dict[str, Any], str | None]:
         """One round: its record, with the scores where they are due, and why the run has diverged in it, if it has."""
         federation, start, exchanged = self.federation, time.perf_counter(), self.ranks.bytes
         with unit("round", self.model.device, self.settings.dtype):
-            record = asdict(federation.step())
+            record = asdict(federation.step()) | spent(self.parts.dp, self.settings, federation.round)
             if reason := _divergence(federation, record):
                 return record, reason
             before = time.perf_counter()
@@ -295,10 +295,11 @@ class _Training:
             print(self.federation.store.describe(), file=sys.stderr)
 
     def _in_a_line(self) -> str:
-        s = self.settings
+        s, dp = self.settings, self.parts.dp
+        private = "" if dp is None else "\n" + dp.told(s.rounds, s.per_round / s.clients)
         return (
             f"{algorithm_name(self.algorithm)} on {s.data}: {s.model}, {self.model.space.dimension:,} parameters; "
-            f"{s.clients} clients by {s.partition}, {s.per_round} a round, {s.rounds} rounds"
+            f"{s.clients} clients by {s.partition}, {s.per_round} a round, {s.rounds} rounds{private}"
         )
 
     def _scores(self, number: int) -> dict[str, Any]:

@@ -1,6 +1,5 @@
 """Runs whose result must not depend on the number of ranks: of all that a run can keep or compute."""
 
-from tests.trainers.algorithms.test_newer import Mime
 from trainers import (
     ALGORITHMS,
     ASAM,
@@ -11,6 +10,7 @@ from trainers import (
     SWA,
     Adam,
     Affine,
+    ClientPrivacy,
     FedACG,
     FedAvg,
     FedDyn,
@@ -21,6 +21,7 @@ from trainers import (
     FedVARP,
     LocalAdamW,
     LocalMomentum,
+    Mime,
     Momentum,
     Parts,
     Scaffold,
@@ -30,6 +31,7 @@ from trainers.parts import Extrapolation, Linear, Nesterov, Normalised, Relaxed
 
 NET = "tests.trainers.ranks.worlds:batchnorm_net"
 NORMS = {"model": NET, "last_batch": "drop"}
+PRIVATE = {"sampling": "bernoulli", "weighting": "uniform", "aggregation": "unbiased"}
 NOTHING = Parts()
 
 FAST = {
@@ -45,6 +47,7 @@ FAST = {
     "two clients at once": (FedAvg(), NOTHING, {"executor": "batched", "clients_at_once": 2, "per_round": 5}),
     "states that the server has": (FedVARP(), NOTHING, {}),
     "starts that clients keep": (FedInit(), NOTHING, {}),
+    "uploads that are clipped and noised": (FedAvg(), Parts(dp=ClientPrivacy(1.0)), PRIVATE),
     "a look ahead": (FedACG(), NOTHING, {}),
     "norms of all changes": (FedExP(), NOTHING, {"evaluated_model": "last-two-mean"}),
     "uneven numbers of steps": (FedNova(), NOTHING, {"local_steps": None}),
@@ -66,7 +69,7 @@ _PARTS = {
 _AT_ONCE = {"executor": "batched", "clients_at_once": 2, "per_round": 5, "local_steps": None}
 KEEPING = (
     "scaffold", "feddyn", "feddc", "fedspeed", "fedrobust", "fedsmoo", "adabest", "fedgamma", "fedlesam", "fedgloss",
-    "fedinit", "fedvarp", "fedwmsam",
+    "fedinit", "fedvarp", "fedwmsam", "localghbm", "fedhbm",
 )  # fmt: skip
 """Algorithms whose clients keep a state: on several ranks they are computed one after the other."""
 SLOW = {
@@ -75,6 +78,7 @@ SLOW = {
     **{f"{name} with silo": (kind(), NOTHING, {**NORMS, "batchnorm": "silo"}) for name, kind in ALGORITHMS.items()},
     **{f"{name} at once": (kind(), NOTHING, _AT_ONCE) for name, kind in ALGORITHMS.items() if name not in KEEPING},
     "rows of one client that keep a state": (Scaffold(), NOTHING, {**_AT_ONCE, "clients_at_once": 1}),
+    "noised at once": (FedAvg(), Parts(dp=ClientPrivacy(1.0)), {**_AT_ONCE, **PRIVATE}),
     "averaged norms at once": (FedAvg(), NOTHING, {**NORMS, **_AT_ONCE}),
     **{f"with {name}": (FedAvg(), parts, {}) for name, parts in _PARTS.items()},
     **{f"states and {name}": (Scaffold(), parts, {}) for name, parts in _PARTS.items() if not name.startswith("local")},
