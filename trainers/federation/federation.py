@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -69,6 +69,7 @@ class Federation:
         parts: added to the algorithm; the executor has its own copy of those for local work.
         statistics: the initial running statistics of BatchNorm, [b]; none unless given.
         folder: the run directory, for the files of ``settings.client_store``.
+        store: makes the store of what clients keep; :class:`ClientStore` unless given.
 
     Attributes:
         weights: the clients' weights p_i in the objective, and the expected ones of their models.
@@ -108,6 +109,7 @@ class Federation:
         parts: Parts | None = None,
         statistics: Tensor | None = None,
         folder: Path | None = None,
+        store: Callable[..., ClientStore] = ClientStore,
     ) -> None:
         self.algorithm, self.executor, self.settings, self.parts = algorithm, executor, settings, parts or Parts()
         self.weights = client_weights(executor.sizes, settings)
@@ -119,7 +121,7 @@ class Federation:
         self._start = self.parts.start or algorithm.relaxed
         self._optimizer = self.parts.server_optimizer or algorithm.server_optimizer
         where, clients = settings.client_store, settings.clients
-        self.store = ClientStore(
+        self.store = store(
             self._initial_state, w.device, where=where, clients=clients, folder=folder and folder / "clients"
         )
         self.optimizer_state = {} if self._optimizer is None else self._optimizer.state(w)
