@@ -39,6 +39,7 @@ setup(
         "tyro>=0.9.14",
         "rich>=13",
         "tueplots>=0.2.5",
+        "tomli>=2; python_version < '3.11'",
     ],
     extras_require={
         "test": [
@@ -53,6 +54,7 @@ setup(
             "hypothesis>=6.100",
             "ipykernel>=6.29",
             "jupytext>=1.16",
+            "dp-accounting>=0.4.3",
             "nbclient>=0.10",
             "xarray>=2024.10",
             "h5netcdf>=1.4",
@@ -62,6 +64,8 @@ setup(
         "safetensors": ["safetensors>=0.4"],
         "html": ["plotly>=6"],
         "ray": ["ray>=2.9"],
+        "tensorboard": ["tensorboard>=2.16"],
+        "privacy": ["dp-accounting>=0.4.3"],
         "notebook": ["jupyterlab>=4", "jupytext>=1.16"],
     },
     entry_points={

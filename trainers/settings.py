@@ -22,7 +22,7 @@ Aggregation = Literal["ratio", "unbiased"]
 """How the models of the sampled clients make the server's."""
 LastBatch = Literal["keep", "drop"]
 """Whether an epoch's last short batch is kept."""
-ExecutorName = Literal["auto", "sequential", "batched"]
+ExecutorName = Literal["auto", "sequential", "batched", "graphs"]
 """How the local work of the sampled clients is computed."""
 Where = Literal["auto", "device", "host", "disk"]
 """Where clients' states are stored; ``auto`` chooses by their size."""
@@ -120,10 +120,11 @@ class Settings:
     """floating-point type of parameters and arithmetic: float32, float64; tf32 (CUDA: products and convolutions of
     float32 numbers with ten-bit mantissas) or bf16 (products and convolutions of training and test in bfloat16,
     parameters, losses and the algorithm in float32)"""
-    evaluated_model: Literal["server", "sampled-mean", "all-clients-mean"] = "server"
+    evaluated_model: Literal["server", "sampled-mean", "all-clients-mean", "last-two-mean"] = "server"
     """the model evaluated and saved: the server's, the mean of the sampled clients' local models, or that of all
-    clients' latest ones, where a client never sampled counts with the initial model (FedDyn's and MAN's protocol);
-    means have the clients' weights"""
+    clients' latest ones, where a client never sampled counts with the initial model (FedDyn's and MAN's protocol),
+    with the clients' weights; last-two-mean: of the server's model and the one of the round before (FedExP's
+    protocol)"""
     eval_every: int = 1
     """test the model each so many rounds, and after the last; 0: only after the last"""
     client_accuracy: int = 0
@@ -134,7 +135,8 @@ class Settings:
     with its label ratios too, by a split over the clients (partition_test.npz)"""
     executor: ExecutorName = "auto"
     """the sampled clients are trained one after the other (sequential), or several at once (batched: as rows of one
-    state, equal to rounding, several times as fast on small networks); auto: by the sizes of model and batch"""
+    state, equal to rounding, several times as fast on small networks), or by a recorded step (graphs: CUDA graphs, not
+    run on a GPU yet); auto: one of the first two, by the sizes of model and batch"""
     clients_at_once: Annotated[int | None, optional("N", "as many as fit")] = None
     """with --executor batched, so many clients at once at most"""
     client_store: Where = "auto"

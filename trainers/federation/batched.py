@@ -12,6 +12,7 @@ from torch import Tensor
 
 from landscape.autograd.flat import FlatModule
 from landscape.autograd.stacked import StackedModule
+from landscape.compute.devices import on_device
 from landscape.compute.randomness import stream_seed, torch_generator
 from landscape.data.samples import Samples
 from landscape.errors import FedscapeError
@@ -89,14 +90,14 @@ class Crowd:
             statistics = _joined(buffers) if buffers else None
         if list(order) == self.clients:
             return w, state, statistics
-        places = torch.tensor([self.clients.index(client) for client in order], device=w.device)
+        places = on_device(torch.tensor([self.clients.index(client) for client in order]), w.device)
         statistics = None if statistics is None else {name: b[places] for name, b in statistics.items()}
         return w[places], State.of({name: tensor[places] for name, tensor in vars(state).items()}), statistics
 
     def mean_losses(self) -> Tensor:
         """Of each client over the samples it has seen, float64 [S], in the order of ``clients``."""
         losses = torch.nn.utils.rnn.pad_sequence(self.losses).double()  # [S, K]
-        weights = torch.from_numpy(padded(self.counts)).to(losses)
+        weights = on_device(torch.from_numpy(padded(self.counts)).to(losses.dtype), losses.device)
         return (weights * losses).sum(dim=1) / weights.sum(dim=1)
 
 
@@ -205,18 +206,19 @@ class BatchedExecutor(SequentialExecutor):
     def _together(self, clients: Sequence[int], received: State, store: States, round: Round) -> ResultRows:
         local = self._local
         crowd, round = self._begun(clients, received, store, round)
-        drawn_at = self._batches_of(crowd, round)
+        drawn_at, seen = self._batches_of(crowd, round), self._seen(crowd.state, received)
         clip = local.clip if local.clip_at == "direction" else 0.0
         for step in range(crowd.steps[0]):
             drawn = drawn_at(step)
             if crowd.leave(len(drawn.counts)):
                 round = replace(round, steps=_steps(crowd.steps[: len(crowd.w)], crowd.w))
+                seen = self._seen(crowd.state, received)
             batch = RowsBatch(self._stacked, drawn, local, crowd.statistics)
-            here = replace(round, step=step)
-            around = Surroundings(self._model.space, crowd.state, received, here)
+            here = self._here(round, step)
+            around = Surroundings(self._model.space, crowd.state, received, here, batch)
             gradient = ascending(batch.gradient, self._ascent, local, around)
             crowd.w = local_step(
-                crowd.w, gradient, self._algorithm, crowd.state, received, here, local.weight_decay, clip,
+                crowd.w, gradient, self._algorithm, crowd.state, seen, here, local.weight_decay, clip,
                 local.parts.local_optimizer, fused=True,
             )  # fmt: skip
             assert batch.losses is not None, "an algorithm's direction must ask for a gradient"
@@ -246,7 +248,7 @@ class BatchedExecutor(SequentialExecutor):
             statistics = self._statistics.named(each)
         steps = [len(counts[client]) for client in ordered]
         round = replace(round, steps=_steps(steps, received.w))
-        w = self._algorithm.start(state, received, round).expand(len(ordered), -1)
+        w = self._algorithm.start(state, self._seen(state, received), round).expand(len(ordered), -1)
         begin_round(local.parts.local_optimizer, state, w)
         return Crowd(ordered, [counts[client] for client in ordered], w, state, statistics), round
 
@@ -265,7 +267,7 @@ class BatchedExecutor(SequentialExecutor):
             orders += batch_order(held, local.batch_size, counts, self._order, local.last_batch)
         begins = np.repeat([self._begins[client] for client in crowd.clients], [sum(own) for own in crowd.counts])
         samples = self._samples.index_select(0, torch.cat(orders).add_(torch.from_numpy(begins)))
-        places = beside(samples, crowd.counts).to(self._data.device)
+        places = on_device(beside(samples, crowd.counts), self._data.device)
         by_step = crowd.by_step()
         if not self._drawn_apart:
             return Supply(self._stock, places, by_step).at
@@ -287,7 +289,8 @@ class BatchedExecutor(SequentialExecutor):
         steps, taken = [crowd.steps[place] for place in places], list(accumulate(crowd.gradients))
         statistics = None if buffers is None else self._statistics.joined(buffers)
         together = _steps(steps, w)
-        upload = self._end(replace(round, steps=together), w, state, received, together, statistics)
+        seen = self._seen(state, received)
+        upload = self._end(replace(round, steps=together), w, state, seen, received, together, statistics)
         return ResultRows(
             list(clients), w, {name: _row_each(name, sent, w) for name, sent in upload.items()}, state,
             crowd.mean_losses()[places], [sum(crowd.counts[place]) for place in places], steps,
@@ -297,7 +300,9 @@ class BatchedExecutor(SequentialExecutor):
 
 def _steps(steps: Sequence[int], like: Tensor) -> int | Tensor:
     """K of all, or that of each in a column [S, 1] where they differ."""
-    return steps[0] if min(steps) == max(steps) else like.new_tensor(steps)[:, None]
+    if min(steps) == max(steps):
+        return steps[0]
+    return on_device(torch.tensor(steps, dtype=like.dtype), like.device)[:, None]
 
 
 def _row_each(name: str, sent: Tensor, w: Tensor) -> Tensor:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,7 +11,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from landscape.compute.randomness import numpy_generator
 from landscape.compute.regions import within
 from landscape.errors import FedscapeError
 from landscape.storage.plain import Numbers
@@ -20,7 +19,9 @@ from trainers.algorithm import Algorithm, Round, State
 from trainers.federation.aggregate import Aggregate
 from trainers.federation.client_store import ClientStore
 from trainers.federation.execution import STATISTICS, ClientResult, Executor, ResultRows
-from trainers.federation.weights import client_weights, inclusion_probability
+from trainers.federation.privacy import Protection
+from trainers.federation.sampling import sampled_clients
+from trainers.federation.weights import client_weights
 from trainers.parts.local_optimizers import kept_memory
 from trainers.parts.parts import Parts
 from trainers.parts.swa import RunningMean
@@ -68,6 +69,7 @@ class Federation:
         parts: added to the algorithm; the executor has its own copy of those for local work.
         statistics: the initial running statistics of BatchNorm, [b]; none unless given.
         folder: the run directory, for the files of ``settings.client_store``.
+        store: makes the store of what clients keep; :class:`ClientStore` unless given.
 
     Attributes:
         weights: the clients' weights p_i in the objective, and the expected ones of their models.
@@ -107,18 +109,21 @@ class Federation:
         parts: Parts | None = None,
         statistics: Tensor | None = None,
         folder: Path | None = None,
+        store: Callable[..., ClientStore] = ClientStore,
     ) -> None:
         self.algorithm, self.executor, self.settings, self.parts = algorithm, executor, settings, parts or Parts()
         self.weights = client_weights(executor.sizes, settings)
         self.server = State.of({"w": w.clone(), **algorithm.server_state(w)})
         self.statistics = w.new_zeros(0) if statistics is None else statistics.clone()
+        self._protection = Protection(self.parts.dp, algorithm, settings, batchnorm=len(self.statistics) > 0)
         self._silo = len(self.statistics) > 0 and settings.batchnorm == "silo"
         self._initial, self._initial_statistics = w, self.statistics
+        self._start = self.parts.start or algorithm.relaxed
+        self._optimizer = self.parts.server_optimizer or algorithm.server_optimizer
         where, clients = settings.client_store, settings.clients
-        self.store = ClientStore(
+        self.store = store(
             self._initial_state, w.device, where=where, clients=clients, folder=folder and folder / "clients"
         )
-        self._optimizer = self.parts.server_optimizer or algorithm.server_optimizer
         self.optimizer_state = {} if self._optimizer is None else self._optimizer.state(w)
         self.round = 0
         self.local_models: dict[int, Tensor] = {}
@@ -137,12 +142,13 @@ class Federation:
         """One round: sample, broadcast, local work, aggregate, server step."""
         settings, number = self.settings, self.round + 1
         sampled = sampled_clients(settings, number)
-        round = Round(number, self._rate(number), len(sampled) / settings.clients)
+        round = Round(number, self._rate(number), self._protection.participation(len(sampled)))
         sent = State.of(self.algorithm.broadcast(self.server))
+        if self._optimizer is not None:
+            sent.w = self._optimizer.ahead(sent.w, self.optimizer_state)
         if len(self.statistics) and not self._silo:
             setattr(sent, STATISTICS, self.statistics)
-        unbiased = settings.aggregation == "unbiased"
-        aggregate = Aggregate(inclusion_probability(settings) if unbiased else None)
+        aggregate = self._protection.aggregate()
         local_models: dict[int, Tensor] = {}
         clock = _Clock(sent.w.device)
         bytes_up = self._ask(sampled, sent, round) if self.algorithm.two_phases else 0
@@ -150,24 +156,29 @@ class Federation:
         for found in within("local arithmetic", self.executor.work(sampled, sent, self.store, round)):
             clock.lap("local")
             result = ResultRows.of(found) if isinstance(found, ClientResult) else found
-            aggregate.add_rows(result.uploads, [self._weight(c) for c in result.clients], result.models, result.steps)
+            uploads = self._protection.uploads(result, number, len(sampled))
+            aggregate.add_rows(uploads, [self._weight(c) for c in result.clients], result.models, result.steps)
             loss, seen = loss + result.loss_of_all, seen + sum(result.seen)
             steps, gradients = steps + sum(result.steps), gradients + sum(result.gradients)
-            bytes_up += State.of(result.uploads).nbytes()
+            bytes_up += self._traffic(State.of(uploads))
             for row, client in enumerate(result.clients):
                 self.store.put(client, result.state(row))
                 self._follow(client, result.models[row])
                 if settings.save_clients:
                     local_models[client] = result.models[row].detach().to("cpu", copy=True)
             clock.lap("aggregation")
-        mean = aggregate.mean()
+        mean, before = aggregate.mean(), self.server.w
+        if self._start is not None:
+            self._start.averaged(mean)
         if self._optimizer is not None:
-            mean.delta, self.optimizer_state = self._optimizer.step(mean.delta, self.optimizer_state)
+            mean.delta, self.optimizer_state = self._optimizer.change(mean, self.optimizer_state)
         self.algorithm.server_step(self.server, mean, round)
         if len(self.statistics) and not self._silo:
             self.statistics = getattr(mean, STATISTICS)
         if settings.evaluated_model == "sampled-mean":
             self._evaluated = aggregate.model()
+        elif settings.evaluated_model == "last-two-mean":  # the first round has no model of a round before
+            self._evaluated = self.server.w if number == 1 else (before + self.server.w) / 2
         if self.parts.swa is not None and self.parts.swa.captures(number, settings.rounds):
             self.averaged.add(self.server.w)
         self.round, self.local_models = number, local_models
@@ -181,11 +192,11 @@ class Federation:
             drift,
             steps,
             gradients,
-            exchanged * len(sampled) * sent.nbytes(),
+            exchanged * len(sampled) * self._traffic(sent),
             exchanged * bytes_up,
             round.lr,
-            clock.seconds["local"],
-            clock.seconds["aggregation"],
+            clock.seconds("local"),
+            clock.seconds("aggregation"),
         )
 
     def _ask(self, sampled: Sequence[int], sent: State, round: Round) -> int:
@@ -198,6 +209,10 @@ class Federation:
         for name, tensor in self.algorithm.answer(self.server, told.mean(), round).items():
             setattr(sent, name, tensor)
         return bytes_up
+
+    def _traffic(self, message: State) -> int:
+        """The bytes of a message, but for what the server has itself."""
+        return message.nbytes() - sum(getattr(message, name).nbytes for name in self.algorithm.on_server)
 
     @property
     def model(self) -> Tensor:
@@ -277,7 +292,8 @@ class Federation:
 
     def _initial_state(self) -> dict[str, Tensor]:
         own = self.algorithm.client_state(self._initial)
-        for part in (self.parts.ascent or self.algorithm.ascent, self.parts.adversary or self.algorithm.adversary):
+        ascent, adversary = self.parts.ascent or self.algorithm.ascent, self.parts.adversary or self.algorithm.adversary
+        for part in (ascent, adversary, self._start):
             theirs = {} if part is None else part.client_state(self._initial)
             if twice := own.keys() & theirs.keys():
                 names = f"{type(self.algorithm).__name__} and {type(part).__name__}"
@@ -302,43 +318,35 @@ class Federation:
             self._latest.put(client, State(model=model))
 
 
-def sampled_clients(settings: Settings, number: int) -> list[int]:
-    """The clients that take part in a round, ascending; they follow from the settings, so that they are known before.
-
-    Args:
-        settings: of the run.
-        number: the round, 1 for the first.
-
-    Example:
-        >>> from trainers import Settings
-        >>> from trainers.federation import sampled_clients
-        >>> sampled_clients(Settings(clients=4, per_round=4), 1)
-        [0, 1, 2, 3]
-    """
-    if settings.sampling == "exact" and settings.per_round == settings.clients:
-        return list(range(settings.clients))  # what the draw would give
-    random = numpy_generator(settings.seed, "clients", number)
-    if settings.sampling == "exact":
-        chosen = random.choice(settings.clients, settings.per_round, replace=False)
-        return sorted(int(client) for client in chosen)
-    while True:  # a round needs at least one client: draw again if none is chosen
-        drawn = (random.random(settings.clients) < settings.per_round / settings.clients).nonzero()[0]
-        if len(drawn):
-            return [int(client) for client in drawn]
-
-
 class _Clock:
-    """Seconds by activity; work queued on a GPU counts for the activity that queued it."""
+    """Seconds by activity.
+
+    On CUDA the device notes when it gets there, and the host does not wait until it is asked for the seconds.
+    """
 
     def __init__(self, device: torch.device) -> None:
-        self._device = device
-        self.seconds = {"local": 0.0, "aggregation": 0.0}
-        self._last = time.perf_counter()
+        self._device, self._cuda = device, device.type == "cuda"
+        self._laps: list[tuple[str, Any]] = []
+        self._begin = self._now()
 
     def lap(self, name: str) -> None:
         """Add the time since the last lap to the activity ``name``."""
-        if self._device.type == "cuda":
-            torch.cuda.synchronize(self._device)
-        now = time.perf_counter()
-        self.seconds[name] += now - self._last
-        self._last = now
+        self._laps.append((name, self._now()))
+
+    def seconds(self, name: str) -> float:
+        """Of all laps of an activity."""
+        total, last = 0.0, self._begin
+        if self._cuda and self._laps:
+            self._laps[-1][1].synchronize()
+        for activity, at in self._laps:
+            if activity == name:
+                total += last.elapsed_time(at) / 1000 if self._cuda else at - last
+            last = at
+        return total
+
+    def _now(self) -> Any:
+        if not self._cuda:
+            return time.perf_counter()
+        event = torch.cuda.Event(enable_timing=True)
+        event.record(torch.cuda.current_stream(self._device))
+        return event

@@ -1,4 +1,4 @@
-"""The parts of a run: ascent, MAN, server SWA, mixup, cutout, a server and a local optimiser, an adversary."""
+"""The parts of a run: ascent, MAN, server SWA, mixup, cutout, optimisers, an adversary, differential privacy."""
 
 from __future__ import annotations
 
@@ -11,8 +11,20 @@ from landscape.errors import FedscapeError
 from trainers.parts.adversary import Adversary
 from trainers.parts.ascent import Ascent
 from trainers.parts.local_optimizers import LocalOptimizer
+from trainers.parts.local_schedules import Linear
+from trainers.parts.privacy import ClientPrivacy
 from trainers.parts.server_optimizers import ServerOptimizer
+from trainers.parts.start import Relaxed
 from trainers.parts.swa import SWA
+
+OWN = {
+    "ascent": "ascent",
+    "server_optimizer": "server_optimizer",
+    "adversary": "adversary",
+    "local_schedule": "local_schedule",
+    "start": "relaxed",
+}
+"""Parts that an algorithm may have of its own, and its attribute that holds it."""
 
 
 class HasParts(Protocol):
@@ -29,6 +41,12 @@ class HasParts(Protocol):
 
     @property
     def adversary(self) -> Adversary | None: ...
+
+    @property
+    def local_schedule(self) -> Linear | None: ...
+
+    @property
+    def relaxed(self) -> Relaxed | None: ...
 
     @property
     def excludes(self) -> Mapping[str, str]: ...
@@ -49,6 +67,9 @@ class Parts:
         adversary: what moves the inputs of each client uphill while its model descends: ``Affine()``.
         local_optimizer: how a client turns a direction into its step: ``LocalMomentum(0.9)``, ``LocalAdamW()``; plain
             SGD unless given.
+        local_schedule: the local rate over the steps of a round: ``Linear(0.1)``; the same for all unless given.
+        start: where clients begin: ``Relaxed(0.1)``; at the model they receive unless given.
+        dp: what is sent is clipped and noised: ``ClientPrivacy(1.0, clip=0.2)``.
 
     Example:
         >>> from trainers import SAM, SWA, FedSAM, Parts, Scaffold
@@ -70,6 +91,9 @@ class Parts:
     server_optimizer: ServerOptimizer | None = None
     adversary: Adversary | None = None
     local_optimizer: LocalOptimizer | None = None
+    local_schedule: Linear | None = None
+    start: Relaxed | None = None
+    dp: ClientPrivacy | None = None
 
     def __post_init__(self) -> None:
         if self.cutout < 0:
@@ -94,8 +118,8 @@ class Parts:
             FedscapeError: the algorithm has a part of its own in the same place, or excludes the part.
         """
         name = type(algorithm).__name__
-        for own in ("ascent", "server_optimizer", "adversary"):
-            there = getattr(algorithm, own)
+        for own, attribute in OWN.items():
+            there = getattr(algorithm, attribute)
             if there is not None and getattr(self, own) is not None:
                 what = own.replace("_", " ")
                 flag = f"--{own.replace('_', '-')}"
@@ -105,3 +129,14 @@ class Parts:
         for part, reason in algorithm.excludes.items():
             if part in self.chosen():
                 raise FedscapeError(f"{name} cannot be combined with --{part.replace('_', '-')}: {reason}")
+        optimizer = self.server_optimizer or algorithm.server_optimizer
+        hides = isinstance(self.dp, ClientPrivacy) and self.dp.noise > 0
+        if hides and optimizer is not None and optimizer.counts_clients:
+            raise FedscapeError(
+                f"{name} with {type(optimizer).__name__} on the server cannot be combined with --dp: its step depends "
+                "on how many clients came, which no noise hides"
+            )
+        local = self.local_optimizer
+        if optimizer is not None and local is not None and (reason := optimizer.refusal(local)):
+            told = f"{name} with {type(optimizer).__name__} on the server"
+            raise FedscapeError(f"{told} cannot be combined with this --local-optimizer: {reason}")
