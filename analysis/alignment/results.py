@@ -200,6 +200,11 @@ class RoundAlignment:
     def notes(self) -> list[str]:
         """What cannot be had, which clients are in no mean, and what has not converged."""
         lines = [f"not measured at round {self.round}: {what}: {why}" for what, why in self.missing.items()]
+        if len(self.clients) < self.population and set(self.clients) & set(self.local_clients):
+            lines.append(
+                f"the model of round {self.round} was just trained by some of the measured clients: at it they are no "
+                "random draw of all, as the standard errors of the means take them for (--clients all, or others)"
+            )
         if self.diverged:
             lines.append(f"diverged at round {self.round}, and in no mean: client {', '.join(map(str, self.diverged))}")
         if self.curvature is not None:

@@ -13,6 +13,9 @@ from analysis.hessian.spectrum.trace import confidence_interval
 class Mean:
     """A mean over clients.
 
+    The standard error takes the clients for a random draw of all.  Those that a round sampled are one for the model
+    that they received, and none for the model that was made of theirs: on them it is better than on others.
+
     Attributes:
         value: the mean.
         stderr: its standard error for the mean over all clients: 0 where all were measured, NaN where one of many was.

@@ -118,6 +118,9 @@ def test_all_clients_have_no_sampling_error_and_some_have(runs):
     assert some.value(0, "loss").mean.value == pytest.approx(every.value(0, "loss").mean.value)  # f is over all
     assert np.isnan(one.value(0, "own_gain").mean.stderr)
     assert "sampling error unknown" in str(one)
+    trained = measure_alignment(runs[0], "sampled", **QUICK)
+    assert "at it they are no random draw of all" in str(trained)
+    assert "at it they are no random draw of all" not in str(every)
     whole = every.runs[0].rounds[0].gradients
     assert some.runs[0].rounds[0].gradients.norms == pytest.approx(whole.norms[[3, 0]])
 

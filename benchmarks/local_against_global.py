@@ -1,0 +1,222 @@
+"""What the sharpness-aware papers say of clients' and the federation's losses, measured alike on the digits.
+
+    python -m benchmarks.local_against_global            # some ten minutes on one core; what is there is kept
+    python -m benchmarks.local_against_global --seeds 0 1 --rounds 20 --out /tmp/short --page /tmp/short.md
+
+The tables go between the two marks of the page, docs/local-against-global.md; the text around them is kept.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+import torch
+import tyro
+
+from analysis import measure_alignment
+from benchmarks.all_algorithms import write
+from figures.report.effects import Effect, Group, difference, ratio
+from landscape.terminal.table import Share, Table
+from trainers import train
+from trainers.__main__ import read
+
+ALGORITHMS = (
+    "fedavg", "fedsam", "fedasam", "fedgamma", "fedsmoo", "fedlesam", "fedgloss", "fednsam", "fedwmsam", "fedgf",
+    "fedswa",
+)  # fmt: skip
+PARTITIONS = {"0": "dirichlet-hsu:0", "0.5": "dirichlet-hsu:0.5"}
+"""The partition by α of Hsu et al.; 0: every client has one class."""
+BUDGET = (
+    "--data digits --model digits_mlp --clients 20 --per-round 5 --local-epochs 2 --batch-size 16 --lr 0.05 "
+    "--save-every 1 --save-clients --device cpu --quiet"
+)
+SHOWN = {
+    "loss": "f(w)",
+    "gradient_cosine_with_global": "cos(∇f_i, ∇f)",
+    "worst_case_found": "worst rise found",
+    "overlap_with_global": "overlap",
+    "heterogeneity": "E‖(H_i − H)v‖² / E‖Hv‖²",
+    "lambda_max_global": "λ_max of f at w",
+    "lambda_max_own_local": "λ_max of f_i at w_i",
+    "lambda_max_global_local": "λ_max of f at w_i",
+}
+"""Columns of the table of means, beside the accuracy."""
+
+Numbers = Mapping[str, float]
+"""Quantities of one run by name, as in :data:`analysis.alignment.results.TITLES`, and ``test_accuracy``."""
+Results = Mapping[tuple[str, str, int], Numbers]
+"""By algorithm, α and seed."""
+
+
+@dataclass(frozen=True)
+class Claim:
+    """What a paper says, in our words, as the sign of a comparison.
+
+    Attributes:
+        paper: which.
+        sentence: the claim.
+        quantity: what is compared, of :data:`SHOWN` and others; or two, whose ratio within a run is.
+        runs: the algorithm, and the one that it is compared with; ``None``: with the number ``than``.
+        sign: whether the first must be ``lower`` or ``higher``.
+        kind: whether values are divided or subtracted.
+        than: what a quantity on its own is compared with.
+    """
+
+    paper: str
+    sentence: str
+    quantity: str | tuple[str, str]
+    runs: tuple[str, str | None]
+    sign: Literal["lower", "higher"]
+    kind: Literal["ratio", "difference"] = "ratio"
+    than: float = 1.0
+
+
+def _flatter(paper: str, name: str, than: str) -> list[Claim]:
+    """A paper's method reaches a flatter minimum of f, and a better model, than another."""
+    words = f"{name}'s model is at a flatter point of f than {than}'s"
+    better = f"{name}'s model is more accurate than {than}'s on test data"
+    return [
+        Claim(paper, f"{words} (λ_max)", "lambda_max_global", (name, than), "lower"),
+        Claim(paper, better, "test_accuracy", (name, than), "higher", "difference"),
+    ]
+
+
+CLAIMS = [
+    *_flatter("FedSAM (Qu et al. 2022; Caldarola et al. 2022)", "fedsam", "fedavg"),
+    *_flatter("FedASAM (Caldarola et al. 2022)", "fedasam", "fedavg"),
+    *_flatter("FedGAMMA (Dai et al. 2023)", "fedgamma", "fedsam"),
+    *_flatter("FedSMOO (Sun et al. 2023)", "fedsmoo", "fedsam"),
+    Claim(
+        "FedLESAM (Fan et al. 2024), FedGF (Lee & Yoon 2024)",
+        "FedSAM's clients do not perturb towards the worst case of f (share of the rise found below one half)",
+        "worst_case_found", ("fedsam", None), "lower", "difference", 0.5,
+    ),
+    *_flatter("FedLESAM (Fan et al. 2024)", "fedlesam", "fedsam"),
+    Claim(
+        "FedGloSS (Caldarola et al. 2025)",
+        "FedSAM's local models are at flatter points of their own losses than of f (λ_max at w_i)",
+        ("lambda_max_own_local", "lambda_max_global_local"), ("fedsam", None), "lower",
+    ),
+    Claim(
+        "FedGloSS (Caldarola et al. 2025)",
+        "FedSAM's aggregate is at a sharper point of f than its local models are of theirs (λ_max)",
+        ("lambda_max_global", "lambda_max_own_local"), ("fedsam", None), "higher",
+    ),
+    *_flatter("FedGloSS (Caldarola et al. 2025)", "fedgloss", "fedsam"),
+    *_flatter("FedGF (Lee & Yoon 2024)", "fedgf", "fedsam"),
+    *_flatter("FedSWA (Liu et al. 2025)", "fedswa", "fedsam"),
+    *_flatter("FedNSAM", "fednsam", "fedsam"),
+    *_flatter("FedWMSAM", "fedwmsam", "fedsam"),
+]  # fmt: skip
+"""In our words: what follows for λ_max, accuracy and the clients' steps if a paper's argument holds here."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What is run and measured, and where it goes."""
+
+    rounds: int = 100
+    """communication rounds"""
+    seeds: tuple[int, ...] = (0, 1, 2)
+    """of data, sampling and initial models"""
+    alphas: tuple[str, ...] = ("0", "0.5")
+    """of PARTITIONS"""
+    out: Path = Path("runs/local-against-global")
+    """folder of the runs and of what was measured"""
+    page: Path = Path("docs/local-against-global.md")
+    """the page"""
+
+
+def measured(settings: Settings) -> dict[tuple[str, str, int], Numbers]:
+    """Train what is not there yet, measure it, and take the numbers of the last round; runs that diverged have none."""
+    start, found = time.perf_counter(), {}
+    for alpha in settings.alphas:
+        for name in ALGORITHMS:
+            for seed in settings.seeds:
+                out = settings.out / f"{name}-{alpha}-{seed}"
+                words = [name, *BUDGET.split(), "--partition", PARTITIONS[alpha], "--rounds", str(settings.rounds)]
+                command = read([*words, "--seed", str(seed), "--eval-every", str(settings.rounds), "--out", str(out)])
+                run = train(command.algorithm, command.settings, command.parts, out=out, resume=True)
+                print(f"{time.perf_counter() - start:6.0f} s  {out.name}: {run.status}", file=sys.stderr, flush=True)
+                if run.status != "finished":
+                    continue
+                state = settings.out / f"{out.name}.jsonl"
+                one = measure_alignment(out, "all", state=state, device="cpu", barrier_pairs=0).runs[0].rounds[-1]
+                numbers = {q.name: q.mean.value for q in one.quantities()}
+                found[name, alpha, seed] = numbers | {"test_accuracy": float(run.metrics[-1]["test_accuracy"])}
+    return found
+
+
+def _group(found: Results, name: str, alpha: str, quantity: str | tuple[str, str]) -> Group:
+    runs = {seed: numbers for (n, a, seed), numbers in found.items() if (n, a) == (name, alpha)}
+    if isinstance(quantity, str):
+        values = {seed: numbers[quantity] for seed, numbers in runs.items()}
+    else:
+        values = {seed: numbers[quantity[0]] / numbers[quantity[1]] for seed, numbers in runs.items()}
+    return Group(name, {seed: value for seed, value in values.items() if np.isfinite(value)})
+
+
+def judged(claim: Claim, alpha: str, found: Results) -> tuple[str, str]:
+    """``confirmed``, ``not confirmed`` (the interval is on the other side) or ``undecided``, and the evidence."""
+    compare: Callable[[Group, Group], Effect] = ratio if claim.kind == "ratio" else difference
+    first = _group(found, claim.runs[0], alpha, claim.quantity)
+    if claim.runs[1] is None:
+        second = Group("", dict.fromkeys(first.values, claim.than))
+    else:
+        second = _group(found, claim.runs[1], alpha, claim.quantity)
+    if len(first.values) < 2 or len(second.values) < 2:
+        return "undecided", "fewer than two seeds ended"
+    effect = compare(first, second)
+    shares = claim.quantity == "test_accuracy"
+    scale, unit = (100.0, " points") if shares else (1.0, "")
+    low, middle, high = (scale * x for x in (effect.low, effect.estimate, effect.high))
+    text = f"{'×' if claim.kind == 'ratio' else ''}{middle:{'.3g' if claim.kind == 'ratio' else '+.2g'}}{unit}"
+    evidence = f"{text} ({low:.2g} to {high:.2g})"
+    if not effect.decided:
+        return "undecided", evidence
+    holds = (effect.estimate < (1.0 if claim.kind == "ratio" else 0.0)) == (claim.sign == "lower")
+    return ("confirmed" if holds else "not confirmed"), evidence
+
+
+def claims_table(settings: Settings, found: Results) -> Table:
+    """A row for each claim: the verdict and the evidence at each α."""
+    columns = ["paper", "claim, in our words"]
+    for alpha in settings.alphas:
+        columns += [f"α = {alpha}", f"evidence at α = {alpha}"]
+    rows = [
+        (claim.paper, claim.sentence, *(cell for alpha in settings.alphas for cell in judged(claim, alpha, found)))
+        for claim in CLAIMS
+    ]
+    return Table(tuple(columns), tuple(rows))
+
+
+def means_table(alpha: str, found: Results) -> Table:
+    """A row for each algorithm: means over the seeds."""
+    rows: list[tuple[str | float | None, ...]] = []
+    for name in ALGORITHMS:
+        runs = [numbers for (n, a, _), numbers in found.items() if (n, a) == (name, alpha)]
+        if runs:
+            means = [float(np.mean([numbers[q] for numbers in runs])) for q in SHOWN]
+            accuracy = Share(np.mean([numbers["test_accuracy"] for numbers in runs]))
+            rows.append((name, len(runs), accuracy, *(float(f"{mean:.3g}") for mean in means)))
+    return Table(("algorithm", "seeds", "test accuracy", *SHOWN.values()), tuple(rows))
+
+
+def main(settings: Settings) -> None:
+    """Run and measure what is not there yet, and write the page's tables."""
+    torch.set_num_threads(1)
+    found = measured(settings)
+    parts = [f"## Claims\n\n{claims_table(settings, found).markdown()}"]
+    parts += [f"## Means at α = {alpha}\n\n{means_table(alpha, found).markdown()}" for alpha in settings.alphas]
+    write(settings.page, "\n".join(parts))
+    print(f"tables: {settings.page}")
+
+
+if __name__ == "__main__":
+    main(tyro.cli(Settings))
