@@ -172,7 +172,7 @@ def _write_numbers(ax: Axes, each: _Map, order: np.ndarray) -> None:
             if np.isfinite(value):
                 place = (value - each.low) / (each.high - each.low)
                 pale = place > 0.6 if each.colours == "viridis" else 0.2 < place < 0.8
-                text = f"{value:.2g}" if abs(value) >= 0.005 else "0"
+                text = f"{value:.2g}" if abs(value) >= 0.005 * each.high else "0"
                 ax.text(column, row, text, ha="center", va="center", fontsize=pt(7), color="black" if pale else "white")
 
 
