@@ -39,6 +39,7 @@ setup(
         "tyro>=0.9.14",
         "rich>=13",
         "tueplots>=0.2.5",
+        "tomli>=2; python_version < '3.11'",
     ],
     extras_require={
         "test": [
@@ -62,6 +63,7 @@ setup(
         "safetensors": ["safetensors>=0.4"],
         "html": ["plotly>=6"],
         "ray": ["ray>=2.9"],
+        "tensorboard": ["tensorboard>=2.16"],
         "notebook": ["jupyterlab>=4", "jupytext>=1.16"],
     },
     entry_points={

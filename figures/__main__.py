@@ -1,5 +1,5 @@
-"""``python -m figures list``, ``make ID ...``, ``gallery``, ``status``, ``show ID``, ``compare CKPT CKPT ...``,
-``report CKPT ...``, ``demo`` and ``contact-sheet DATA``."""
+"""``python -m figures list``, ``make ID ...``, ``gallery``, ``status``, ``show ID``, ``sweep GRID.toml``,
+``curves RUN ...``, ``compare CKPT CKPT ...``, ``report CKPT ...``, ``demo`` and ``contact-sheet DATA``."""
 
 from __future__ import annotations
 
@@ -206,11 +206,19 @@ _OWN: dict[str, type[Command]] = {
 
 def _of_papers() -> dict[str, type[Command]]:
     """The commands that make the papers' figures: what draws is loaded with them, not for the others."""
+    from figures.commands.curves import Curves
     from figures.commands.gallery import Gallery
     from figures.commands.listing import List, Show, Status
     from figures.commands.make import Make
 
-    return {"list": List, "make": Make, "gallery": Gallery, "status": Status, "show": Show}
+    return {"list": List, "make": Make, "gallery": Gallery, "status": Status, "show": Show, "curves": Curves}
+
+
+def _of_grids() -> dict[str, type[Command]]:
+    """The command that trains: what draws is not loaded with it."""
+    from figures.commands.sweep import Sweep
+
+    return {"sweep": Sweep}
 
 
 CONFIG = (tyro.conf.OmitArgPrefixes, tyro.conf.FlagCreatePairsOff)
@@ -221,13 +229,15 @@ def read(arguments: Sequence[str] | None = None) -> Command:
     given = sys.argv[1:] if arguments is None else arguments
     there = {program.split()[-1]: guide.does for program, guide in GUIDES.items() if program.startswith(f"{PROGRAM} ")}
     name = command.chosen(PROGRAM, there, given)
-    kind: Callable[..., Command] = _OWN[name] if name in _OWN else _of_papers()[name]
+    kind: Callable[..., Command] = (
+        _OWN[name] if name in _OWN else (_of_grids if name == "sweep" else _of_papers)()[name]
+    )
     return command.read(kind, f"{PROGRAM} {name}", given[1:], CONFIG)
 
 
 def kinds() -> dict[str, tuple[Any, tuple[Any, ...]]]:
     """What the options are made of, by program, with tyro's configuration."""
-    return {f"{PROGRAM} {name}": (kind, CONFIG) for name, kind in (_of_papers() | _OWN).items()}
+    return {f"{PROGRAM} {name}": (kind, CONFIG) for name, kind in (_of_papers() | _of_grids() | _OWN).items()}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -289,7 +289,7 @@ def completion() -> str:
     ("words", "completed"),
     [
         ("fedscape hess", "hessian"),
-        ("fedscape train feda", "fedavg fedavgm fedadam fedadagrad fedasam"),
+        ("fedscape train feda", "fedavg fedavgm fedadam fedadagrad fedasam fedacg"),
         ("fedscape train fedasam --rh", "--rho"),
         ("fedscape hessian runs/a --to", "--top --tolerance"),
         ("fedscape compare a b --poi", "--points"),

@@ -11,7 +11,9 @@ from torch import Tensor
 from landscape.errors import FedscapeError
 from trainers.parts.adversary import Adversary
 from trainers.parts.ascent import Ascent
+from trainers.parts.local_schedules import Linear
 from trainers.parts.server_optimizers import ServerOptimizer
+from trainers.parts.start import Relaxed
 from trainers.parts.state import Round as Round
 from trainers.parts.state import State as State
 from trainers.parts.vectors import unit as unit
@@ -34,7 +36,8 @@ class Mean(State):
     ``all_clients`` holds Σ_{i∈S} p_i x_i of the same tensors, the mean over all clients of a change that those
     not sampled do not make.  State that is a mean over all clients, Σ p_i state_i, is kept so by adding it.
 
-    ``steps`` is the mean number of local steps K that the sampled clients took, weighted as ``delta``.
+    ``steps`` is the mean number of local steps K that the sampled clients took, weighted as ``delta``; ``clients`` is
+    how many they are.
 
     Example:
         >>> import torch
@@ -46,6 +49,7 @@ class Mean(State):
 
     all_clients: State
     steps: float
+    clients: int
 
 
 class LocalData(Protocol):
@@ -100,6 +104,10 @@ class Algorithm:
     pooled: ClassVar[bool] = False
     """Whether one client holds all data, whatever clients and partition were asked for."""
 
+    on_server: ClassVar[frozenset[str]] = frozenset()
+    """Tensors in the messages of :meth:`broadcast` and :meth:`upload` that are no traffic, because the server has what
+    they are made of: where it keeps the clients' states itself, which here are stored beside the clients' work."""
+
     @property
     def bias(self) -> str:
         """Why it does not come to rest at a stationary point of F = Σ p_i f_i, with these hyper-parameters; empty if
@@ -120,6 +128,21 @@ class Algorithm:
     def server_optimizer(self) -> ServerOptimizer | None:
         """The server optimiser that belongs to the algorithm, or ``None``."""
         return None
+
+    @property
+    def local_schedule(self) -> Linear | None:
+        """The schedule of the local rate within a round that belongs to the algorithm, or ``None``."""
+        return None
+
+    @property
+    def relaxed(self) -> Relaxed | None:
+        """The start of the clients that belongs to the algorithm, or ``None``."""
+        return None
+
+    @property
+    def proximal(self) -> float:
+        """μ, where the direction has a proximal term μ(w − w^t); 0 without one."""
+        return 0.0
 
     def client_state(self, w: Tensor) -> dict[str, Tensor]:
         """Initial values of the tensors that a client keeps between rounds; ``w`` is the initial model."""

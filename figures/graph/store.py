@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import time
+import traceback
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from figures.graph.kinds import KINDS
+from figures.graph.logs import logged
 from figures.graph.nodes import Measure, Node
 from landscape.errors import FedscapeError
 from landscape.storage.files import make_directory, write_json
@@ -54,7 +56,7 @@ class Store:
     """A folder of runs (``runs``) and measurements (``measurements``), each named by what decides its result.
 
     A measurement is whole where its record ``KIND-KEY.done.json`` lies beside its file; ``.failed.json`` has the reason
-    where the last attempt ended with an error.
+    where the last attempt ended with an error.  ``logs`` has what each said while it was made.
 
     Attributes:
         folder: created where it is missing.
@@ -70,6 +72,10 @@ class Store:
     def file(self, node: Measure) -> Path:
         """The file of a measurement, whether it is there or not."""
         return self.folder / "measurements" / f"{node.name}.{KINDS[node.kind].suffix}"
+
+    def log(self, node: Node) -> Path:
+        """The file with what a node said while it was made, attempt after attempt."""
+        return self.folder / "logs" / f"{node.name}.log"
 
     def state(self, node: Node) -> State:
         """How far a node is."""
@@ -182,14 +188,19 @@ class Unmade:
 
 
 def attempt(node: Node, store: Store, place: Place) -> Unmade | None:
-    """Make one node; why not, where it was not made.
+    """Make one node; why not, where it was not made.  What it says goes to its log (:meth:`Store.log`).
 
     Any error is taken for the node's own: it is reported, and the others go on.
     """
-    try:
-        store.make(node, place)
-    except LockedError as error:
-        return Unmade(told(error), busy=True)
-    except Exception as error:
-        return Unmade(told(error))
+    with logged(store.log(node)):
+        try:
+            store.make(node, place, progress=True)
+        except LockedError as error:
+            return Unmade(told(error), busy=True)
+        except FedscapeError as error:
+            print(f"error: {error}")
+            return Unmade(told(error))
+        except Exception as error:
+            traceback.print_exc()
+            return Unmade(told(error))
     return None

@@ -89,7 +89,7 @@ class StackedModule:
     def classes(self, inputs: Tensor) -> int:
         """The number of outputs for a sample of the inputs [n, ...]."""
         with torch.no_grad(), BatchStatistics(self._module).untouched():
-            outputs: Tensor = self._module(inputs)
+            outputs: Tensor = self._module(inputs.contiguous())  # the module has no hook for its memory format
         return outputs.shape[-1]
 
     def refusal(self, inputs: Tensor) -> str | None:

@@ -72,6 +72,7 @@ _ALL = (
         (
             "--data", "--data-dir", "--model", "--partition", "--clients", "--per-round", "--rounds", "--local-epochs",
             "--batch-size", "--lr", "--weight-decay", "--seed", "--device", "--out", "--resume",
+            "--config",
         ),
         "ALGORITHM [OPTIONS]",
     ),
@@ -81,9 +82,12 @@ _ALL = (
         (
             ("runs/fedavg runs/fedasam", "a row a run"),
             ("runs/* --targets 0.8 0.9", "with the first round at 80 and 90 % accuracy"),
-            ("runs/* --group --csv runs.csv", "runs that differ by their seed in one row; all columns in a file"),
+            ("runs/* --group --rows algorithm --columns partition", "one number, mean ± deviation over the seeds"),
         ),
-        ("--targets", "--group", "--wide", "--csv", "--json", "--latex"),
+        (
+            "--targets", "--group", "--rows", "--columns", "--value", "--where", "--wide", "--csv", "--json", "--latex",
+            "--markdown",
+        ),
         "RUN [RUN ...] [OPTIONS]",
     ),
     Guide(
@@ -247,6 +251,28 @@ _ALL = (
         ),
         ("--scale", "--data", "--model", "--seeds", "--rounds", "--out"),
         "ID [ID ...] [OPTIONS]",
+    ),
+    Guide(
+        "python -m figures sweep",
+        "Train the runs of a grid: every combination of options in a TOML file; finished ones are kept.",
+        (
+            ("grid.toml --dry-run", "the runs, how far each is, and the hours that are left"),
+            ("grid.toml --jobs 4", "four at a time, in sweep/store"),
+            ("grid.toml --ray local --out ablation", "as tasks of Ray on this machine, in ablation/store"),
+        ),
+        ("--out", "--dry-run", "--device", "--data-dir", "--jobs", "--ray", "--gpus"),
+        "GRID.toml [OPTIONS]",
+    ),
+    Guide(
+        "python -m figures curves",
+        "Draw test accuracy and loss of runs over the rounds: a line with a band for each group of seeds.",
+        (
+            ("sweep/grid.json", "the runs of a grid, in curves.png"),
+            ("runs/* --band range --out curves.pdf", "any runs, bands from the smallest to the largest"),
+            ("sweep/grid.json --where partition=iid --csv iid.csv", "some of them, and the numbers"),
+        ),
+        ("--where", "--band", "--out", "--csv", *_DRAWN),
+        "RUN [RUN ...] [OPTIONS]",
     ),
     Guide(
         "python -m figures compare",

@@ -14,6 +14,7 @@ COMMANDS = {
     "corruptions": "analysis.corruptions",
     "compare": "figures compare",
     "report": "figures report",
+    "sweep": "figures sweep",
     "figures": "figures",
     "demo": "figures demo",
     "data": "landscape.data",

@@ -30,6 +30,11 @@ class FedProx(Algorithm):
     def __post_init__(self) -> None:
         self.require(self.mu >= 0, "μ of 0 or more")
 
+    @property
+    def proximal(self) -> float:
+        """μ."""
+        return self.mu
+
     def direction(self, w: Tensor, gradient: Gradient, client: State, server: State, round: Round) -> Tensor:
         """g + μ(w − w^t)."""
         return gradient(w) + self.mu * (w - server.w)

@@ -10,6 +10,8 @@ from torch import Tensor
 from landscape.compute.cost import threads_for
 from trainers.algorithm import Mean, State
 
+_CHANGES = ("delta", "shift")  # of models: d_i, and a_i − w^t where clients begin at points of their own
+
 
 class Aggregate:
     """Sums over the sampled clients, taken as they come: memory does not grow with their number.
@@ -99,8 +101,8 @@ class Aggregate:
     def mean(self) -> Mean:
         """The means over the sampled clients, and the changes of means over all clients."""
         sums, whole = self._sums, self._weight if self._inclusion is None else self._inclusion
-        means = {name: total / (whole if name == "delta" else self._weight) for name, total in sums.items()}
-        return Mean(**means, all_clients=State.of(sums), steps=self._steps / whole)
+        means = {name: total / (whole if name in _CHANGES else self._weight) for name, total in sums.items()}
+        return Mean(**means, all_clients=State.of(sums), steps=self._steps / whole, clients=self._count)
 
     def model(self) -> Tensor:
         """Σ_S p_i w_i / Σ_S p_i, the mean of the local models, [d]."""

@@ -205,18 +205,19 @@ class BatchedExecutor(SequentialExecutor):
     def _together(self, clients: Sequence[int], received: State, store: States, round: Round) -> ResultRows:
         local = self._local
         crowd, round = self._begun(clients, received, store, round)
-        drawn_at = self._batches_of(crowd, round)
+        drawn_at, seen = self._batches_of(crowd, round), self._seen(crowd.state, received)
         clip = local.clip if local.clip_at == "direction" else 0.0
         for step in range(crowd.steps[0]):
             drawn = drawn_at(step)
             if crowd.leave(len(drawn.counts)):
                 round = replace(round, steps=_steps(crowd.steps[: len(crowd.w)], crowd.w))
+                seen = self._seen(crowd.state, received)
             batch = RowsBatch(self._stacked, drawn, local, crowd.statistics)
-            here = replace(round, step=step)
+            here = self._here(round, step)
             around = Surroundings(self._model.space, crowd.state, received, here)
             gradient = ascending(batch.gradient, self._ascent, local, around)
             crowd.w = local_step(
-                crowd.w, gradient, self._algorithm, crowd.state, received, here, local.weight_decay, clip,
+                crowd.w, gradient, self._algorithm, crowd.state, seen, here, local.weight_decay, clip,
                 local.parts.local_optimizer, fused=True,
             )  # fmt: skip
             assert batch.losses is not None, "an algorithm's direction must ask for a gradient"
@@ -246,7 +247,7 @@ class BatchedExecutor(SequentialExecutor):
             statistics = self._statistics.named(each)
         steps = [len(counts[client]) for client in ordered]
         round = replace(round, steps=_steps(steps, received.w))
-        w = self._algorithm.start(state, received, round).expand(len(ordered), -1)
+        w = self._algorithm.start(state, self._seen(state, received), round).expand(len(ordered), -1)
         begin_round(local.parts.local_optimizer, state, w)
         return Crowd(ordered, [counts[client] for client in ordered], w, state, statistics), round
 
@@ -287,7 +288,8 @@ class BatchedExecutor(SequentialExecutor):
         steps, taken = [crowd.steps[place] for place in places], list(accumulate(crowd.gradients))
         statistics = None if buffers is None else self._statistics.joined(buffers)
         together = _steps(steps, w)
-        upload = self._end(replace(round, steps=together), w, state, received, together, statistics)
+        seen = self._seen(state, received)
+        upload = self._end(replace(round, steps=together), w, state, seen, received, together, statistics)
         return ResultRows(
             list(clients), w, {name: _row_each(name, sent, w) for name, sent in upload.items()}, state,
             crowd.mean_losses()[places], [sum(crowd.counts[place]) for place in places], steps,

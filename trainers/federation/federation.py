@@ -114,11 +114,12 @@ class Federation:
         self.statistics = w.new_zeros(0) if statistics is None else statistics.clone()
         self._silo = len(self.statistics) > 0 and settings.batchnorm == "silo"
         self._initial, self._initial_statistics = w, self.statistics
+        self._start = self.parts.start or algorithm.relaxed
+        self._optimizer = self.parts.server_optimizer or algorithm.server_optimizer
         where, clients = settings.client_store, settings.clients
         self.store = ClientStore(
             self._initial_state, w.device, where=where, clients=clients, folder=folder and folder / "clients"
         )
-        self._optimizer = self.parts.server_optimizer or algorithm.server_optimizer
         self.optimizer_state = {} if self._optimizer is None else self._optimizer.state(w)
         self.round = 0
         self.local_models: dict[int, Tensor] = {}
@@ -139,6 +140,8 @@ class Federation:
         sampled = sampled_clients(settings, number)
         round = Round(number, self._rate(number), len(sampled) / settings.clients)
         sent = State.of(self.algorithm.broadcast(self.server))
+        if self._optimizer is not None:
+            sent.w = self._optimizer.ahead(sent.w, self.optimizer_state)
         if len(self.statistics) and not self._silo:
             setattr(sent, STATISTICS, self.statistics)
         unbiased = settings.aggregation == "unbiased"
@@ -153,21 +156,25 @@ class Federation:
             aggregate.add_rows(result.uploads, [self._weight(c) for c in result.clients], result.models, result.steps)
             loss, seen = loss + result.loss_of_all, seen + sum(result.seen)
             steps, gradients = steps + sum(result.steps), gradients + sum(result.gradients)
-            bytes_up += State.of(result.uploads).nbytes()
+            bytes_up += self._traffic(State.of(result.uploads))
             for row, client in enumerate(result.clients):
                 self.store.put(client, result.state(row))
                 self._follow(client, result.models[row])
                 if settings.save_clients:
                     local_models[client] = result.models[row].detach().to("cpu", copy=True)
             clock.lap("aggregation")
-        mean = aggregate.mean()
+        mean, before = aggregate.mean(), self.server.w
+        if self._start is not None:
+            self._start.averaged(mean)
         if self._optimizer is not None:
-            mean.delta, self.optimizer_state = self._optimizer.step(mean.delta, self.optimizer_state)
+            mean.delta, self.optimizer_state = self._optimizer.change(mean, self.optimizer_state)
         self.algorithm.server_step(self.server, mean, round)
         if len(self.statistics) and not self._silo:
             self.statistics = getattr(mean, STATISTICS)
         if settings.evaluated_model == "sampled-mean":
             self._evaluated = aggregate.model()
+        elif settings.evaluated_model == "last-two-mean":  # the first round has no model of a round before
+            self._evaluated = self.server.w if number == 1 else (before + self.server.w) / 2
         if self.parts.swa is not None and self.parts.swa.captures(number, settings.rounds):
             self.averaged.add(self.server.w)
         self.round, self.local_models = number, local_models
@@ -181,7 +188,7 @@ class Federation:
             drift,
             steps,
             gradients,
-            exchanged * len(sampled) * sent.nbytes(),
+            exchanged * len(sampled) * self._traffic(sent),
             exchanged * bytes_up,
             round.lr,
             clock.seconds["local"],
@@ -198,6 +205,10 @@ class Federation:
         for name, tensor in self.algorithm.answer(self.server, told.mean(), round).items():
             setattr(sent, name, tensor)
         return bytes_up
+
+    def _traffic(self, message: State) -> int:
+        """The bytes of a message, but for what the server has itself."""
+        return message.nbytes() - sum(getattr(message, name).nbytes for name in self.algorithm.on_server)
 
     @property
     def model(self) -> Tensor:
@@ -277,7 +288,8 @@ class Federation:
 
     def _initial_state(self) -> dict[str, Tensor]:
         own = self.algorithm.client_state(self._initial)
-        for part in (self.parts.ascent or self.algorithm.ascent, self.parts.adversary or self.algorithm.adversary):
+        ascent, adversary = self.parts.ascent or self.algorithm.ascent, self.parts.adversary or self.algorithm.adversary
+        for part in (ascent, adversary, self._start):
             theirs = {} if part is None else part.client_state(self._initial)
             if twice := own.keys() & theirs.keys():
                 names = f"{type(self.algorithm).__name__} and {type(part).__name__}"

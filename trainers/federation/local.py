@@ -93,17 +93,17 @@ def local_step(
         >>> local_step(w, lambda w: w, FedAvg(), State(), State(w=w), round, weight_decay=0.25)  # 4 − 0.5 (4 + 1)
         tensor([1.5000])
     """
-    direction = clipped(algorithm.direction(w, gradient, client, server, round), clip)
+    direction, rate = clipped(algorithm.direction(w, gradient, client, server, round), clip), round.lr * round.share
     if optimizer is not None:
-        return optimized(optimizer, w, direction, client, round.lr, weight_decay)
-    if fused:
+        return optimized(optimizer, w, direction, client, rate, weight_decay)
+    if fused and not isinstance(rate, Tensor):
         if not weight_decay:
-            return torch.sub(w, direction, alpha=round.lr)
+            return torch.sub(w, direction, alpha=rate)
         decayed = torch.add(direction, w, alpha=weight_decay)
-        return torch.sub(w, decayed, alpha=round.lr, out=decayed)
+        return torch.sub(w, decayed, alpha=rate, out=decayed)
     if weight_decay:
         direction = direction + weight_decay * w
-    return w - round.lr * direction
+    return w - rate * direction
 
 
 def clipped(v: Tensor, largest: float) -> Tensor:

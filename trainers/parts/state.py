@@ -39,11 +39,13 @@ class Round:
 
     Attributes:
         number: 1 for the first.
-        lr: the local rate η of this round.
+        lr: the local rate η of this round; in ``upload`` the mean over the client's steps, K times which is the sum
+            of their rates.
         participation: p = |S|/N, sampled clients over all clients.
         step: in a local step, its number k = 0 … K−1; 0 before and after the local steps.
         steps: on a client, the number K of local steps that it will take in the round, or those of several clients in a
             column [S, 1]; 0 on the server.
+        share: in a local step, its rate η_k over η, or those of several clients in a column [S, 1].
     """
 
     number: int
@@ -51,3 +53,4 @@ class Round:
     participation: float
     step: int = 0
     steps: int | Tensor = 0
+    share: float | Tensor = 1.0

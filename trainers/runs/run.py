@@ -38,6 +38,7 @@ from trainers.federation.local import LocalWork
 from trainers.parts.parts import Parts
 from trainers.runs.directory import RunDirectory
 from trainers.runs.evaluation import Evaluator
+from trainers.runs.events import LogName, events, summary_writer
 from trainers.runs.showing import facts_of, plot_training
 from trainers.settings import Settings
 
@@ -98,6 +99,7 @@ def train(
     resume: bool = False,
     force: bool = False,
     progress: bool = False,
+    log: LogName | None = None,
 ) -> Run:
     """Train with one federated algorithm and write a run directory.
 
@@ -110,10 +112,11 @@ def train(
             of one that was not, bit for bit on one CPU.
         force: take a directory that holds other files; those of a run's names are replaced.
         progress: show a progress bar on stderr.
+        log: ``tensorboard`` writes the metrics as its event files, too, into the run directory's ``tensorboard``.
 
     Raises:
         FedscapeError: settings, parts, data and model do not fit together; the directory cannot be written, holds
-            another run, or something else.
+            another run, or something else; ``log`` needs a package that is not installed.
         LockedError: another process is training there.
 
     Example:
@@ -134,8 +137,10 @@ def train(
     if algorithm.pooled:
         settings = replace(settings, clients=1, per_round=1, sampling="exact", partition="iid")
     directory = RunDirectory(out)
+    if log is not None:
+        summary_writer()  # before the work, whether it is there
     with directory.owned(resume=resume, force=force):
-        return _Training(algorithm, settings, parts, directory).run(resume=resume, progress=progress)
+        return _Training(algorithm, settings, parts, directory).run(resume=resume, progress=progress, log=log)
 
 
 class _Training:
@@ -212,17 +217,13 @@ class _Training:
                 trial.module(inputs)
                 penalty()
 
-    def run(self, *, resume: bool, progress: bool) -> Run:
+    def run(self, *, resume: bool, progress: bool, log: LogName | None = None) -> Run:
         """Run all rounds that are not done yet."""
         settings, federation = self.settings, self.federation
         state = self.directory.open(self.algorithm, settings, self.parts, resume=resume)
         self.directory.save_weights(federation.weights)
         if progress:
-            print(self._in_a_line(), file=sys.stderr)
-            print(f"the inputs of {self.dataset.name} are {Normalisation.of(self.dataset)}", file=sys.stderr)
-            print(federation.weights.describe(), self.choice, sep="\n", file=sys.stderr)
-        if progress and federation.store.peak_memory:
-            print(federation.store.describe(), file=sys.stderr)
+            self._announce()
         if self.test_partition is not None:
             self.directory.save_test_partition(self.test_partition)
         if state is None:
@@ -238,6 +239,7 @@ class _Training:
         title = algorithm_name(self.algorithm)
         with (
             Progress(title, settings.rounds, done=federation.round, unit="rounds", enabled=progress) as bar,
+            events(log, self.directory.path, self.directory.metrics()) as logged,
             deferring() as stop,
         ):
             while federation.round < settings.rounds:
@@ -250,6 +252,7 @@ class _Training:
                     break
                 number = federation.round
                 self.directory.append(record)
+                logged.add(record)
                 last = number == settings.rounds
                 keep = settings.save_every > 0 and number % settings.save_every == 0
                 # Save whenever it costs little of the time since: a kill then loses few rounds.
@@ -280,6 +283,14 @@ class _Training:
         record["seconds_evaluation"] = time.perf_counter() - before
         record["seconds"] = time.perf_counter() - start
         return record, None
+
+    def _announce(self) -> None:
+        """Tell on stderr what is trained and how."""
+        print(self._in_a_line(), file=sys.stderr)
+        print(f"the inputs of {self.dataset.name} are {Normalisation.of(self.dataset)}", file=sys.stderr)
+        print(self.federation.weights.describe(), self.choice, sep="\n", file=sys.stderr)
+        if self.federation.store.peak_memory:
+            print(self.federation.store.describe(), file=sys.stderr)
 
     def _in_a_line(self) -> str:
         s = self.settings

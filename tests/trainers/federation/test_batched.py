@@ -14,13 +14,18 @@ from tests.trainers.federations import SIZES, dropout_net, federation, partition
 from trainers import (
     ASAM,
     GSAM,
+    LESAM,
     MAN,
     SAM,
     FedAvg,
     FedSMOO,
+    Linear,
     LocalAdamW,
     LocalMomentum,
+    Nesterov,
+    Normalised,
     Parts,
+    Relaxed,
     Scaffold,
     Settings,
     train,
@@ -87,6 +92,12 @@ PARTS = {
     "momentum": Parts(local_optimizer=LocalMomentum(0.9, nesterov=True)),
     "kept momentum": Parts(local_optimizer=LocalMomentum(0.9, state="kept")),
     "adamw": Parts(local_optimizer=LocalAdamW(eps=1e-2)),
+    "falling rate": Parts(local_schedule=Linear(0.2)),
+    "falling rate and adamw": Parts(local_schedule=Linear(0.2), local_optimizer=LocalAdamW(eps=1e-2)),
+    "starts": Parts(start=Relaxed(0.5, "models")),
+    "starts and lesam": Parts(start=Relaxed(0.5), ascent=LESAM(0.1)),
+    "looking ahead": Parts(server_optimizer=Nesterov(0.6), start=Relaxed(0.5)),
+    "normalised": Parts(server_optimizer=Normalised(0.5), local_optimizer=LocalMomentum(0.9)),
 }
 
 

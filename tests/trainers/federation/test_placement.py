@@ -16,6 +16,7 @@ from trainers.parts import Adam, Affine
 
 HOST_ON_PURPOSE = {
     "trainers/federation/batches.py: _epoch": "the order of the samples, by seed: the same on every device",
+    "trainers/federation/batches.py: batch_order": "the same of all epochs of a client",
     "trainers/federation/stacking.py: beside": "the batches of several clients side by side, moved at once",
     "trainers/parts/augmentation.py": "flips, crops, squares and partners, by seed: the same on every device",
 }
