@@ -64,6 +64,7 @@ setup(
         "html": ["plotly>=6"],
         "ray": ["ray>=2.9"],
         "tensorboard": ["tensorboard>=2.16"],
+        "docs": ["mkdocs>=1.6", "mkdocs-material>=9.5", "mkdocstrings[python]>=0.26"],
         "notebook": ["jupyterlab>=4", "jupytext>=1.16"],
     },
     entry_points={

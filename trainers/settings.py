@@ -58,7 +58,7 @@ class Settings:
     are; MEAN,.../STD,... by channel (of pixels from 0 to 1, or in the units of floats), cifar10, cifar100, mnist,
     fashion_mnist, tiny_imagenet, imagenet, none (pixels from 0 to 1), or data (the training inputs' statistics)"""
     model: str = "digits_mlp"
-    """network: digits_mlp, lenet_fed, resnet18_gn, ... (the README has the table), or package.module:callable"""
+    """network: digits_mlp, lenet_fed, resnet18_gn, ... (docs/models.md has the table), or package.module:callable"""
     partition: str = "dirichlet:0.1"
     """which client holds which sample: iid, dirichlet:ALPHA (FedDyn's parameter for each class), dirichlet-hsu:ALPHA
     (Hsu's total concentration; 0: one class a client), pathological:CLASSES, pam[:ALPHA:BETA] (superclasses, then

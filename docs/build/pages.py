@@ -41,7 +41,7 @@ def _docstring(kind: type) -> tuple[str, str, str]:
 
 
 def _methods(kind: type) -> str:
-    """The text of a class's methods, without its docstring, its fields and their checks."""
+    """The text of a class's methods and of the functions beside it that they call, without docstring and fields."""
     source = textwrap.dedent(inspect.getsource(kind))
     (definition,) = ast.parse(source).body
     assert isinstance(definition, ast.ClassDef)
@@ -51,6 +51,13 @@ def _methods(kind: type) -> str:
         if isinstance(node, ast.FunctionDef) and node.name != "__post_init__":
             first = min([node.lineno, *(decorator.lineno for decorator in node.decorator_list)])
             found.append(textwrap.dedent("\n".join(lines[first - 1 : node.end_lineno])))
+    called = sorted({node.id for node in ast.walk(definition) if isinstance(node, ast.Name)})
+    beside = [getattr(sys.modules[kind.__module__], name, None) for name in called]
+    found += [
+        inspect.getsource(one).strip()
+        for one in beside
+        if inspect.isfunction(one) and one.__module__ == kind.__module__
+    ]
     return "\n\n".join(found)
 
 
@@ -77,15 +84,14 @@ def _algorithm(name: str, kind: type, entry: Any) -> str:
     first, pseudo, example = _docstring(kind)
     options = list(_options(kind))
     refused = "\n".join(f"- `{part.replace('_', '-')}`: {why}" for part, why in kind().excludes.items())
-    keeps = [
-        ("client keeps", "server keeps beside the model", "models down / up", "comes to rest where"),
-        (
-            ", ".join(f"`{one}`" for one in entry.client) or "nothing",
-            ", ".join(f"`{one}`" for one in entry.server) or "nothing",
-            f"{entry.down:g} / {entry.up:g}",
-            f"∇F ≠ 0: {entry.bias}" if entry.bias else "∇F = 0",
-        ),
-    ]
+    rest = f"∇F ≠ 0: {entry.bias}" if entry.bias else "∇F = 0"
+    facts = "\n".join(
+        [
+            f"- A client keeps {_names(entry.client)}, the server {_names(('w', *entry.server))}.",
+            f"- Model sizes that a sampled client receives and sends each round: {entry.down:g} and {entry.up:g}.",
+            f"- With its defaults it comes to rest where {rest}.",
+        ]
+    )
     return "\n\n".join(
         [
             f"---\nhide: [toc]\n---\n\n# {kind.__name__}",
@@ -93,7 +99,7 @@ def _algorithm(name: str, kind: type, entry: Any) -> str:
             f"*{kind.paper}* · `fedscape train {name}`",  # type: ignore[attr-defined]
             '<div class="beside" markdown>\n<div markdown>\n\n## Pseudo-code',
             f'<pre class="pseudo"><code>{_escaped(pseudo)}</code></pre>',
-            _table(*keeps),
+            facts,
             "</div>\n<div markdown>\n\n## Code",
             *_code(kind),
             "</div>\n</div>",
@@ -103,6 +109,10 @@ def _algorithm(name: str, kind: type, entry: Any) -> str:
             *(["## A step by hand", f"```pycon\n{example}\n```"] if example else []),
         ]
     )
+
+
+def _names(names: tuple[str, ...]) -> str:
+    return ", ".join(f"`{name}`" for name in names) or "nothing"
 
 
 def _escaped(text: str) -> str:
@@ -116,18 +126,14 @@ def algorithm_pages() -> dict[str, str]:
     from trainers.algorithms import ALGORITHMS
     from trainers.commands.listing import entry
 
-    return {
-        f"algorithms/{name}.md": _algorithm(name, kind, entry(name, kind())) for name, kind in ALGORITHMS.items()
-    }
+    return {f"algorithms/{name}.md": _algorithm(name, kind, entry(name, kind())) for name, kind in ALGORITHMS.items()}
 
 
 def algorithm_table() -> str:
     """The table of docs/algorithms.md."""
     from trainers.algorithms import ALGORITHMS
 
-    rows = [
-        (f"[`{name}`](algorithms/{name}.md)", _docstring(kind)[0], kind.paper) for name, kind in ALGORITHMS.items()
-    ]
+    rows = [(f"[`{name}`](algorithms/{name}.md)", _docstring(kind)[0], kind.paper) for name, kind in ALGORITHMS.items()]
     return _table(("algorithm", "in one line", "paper"), *rows)
 
 
@@ -203,7 +209,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
         return [address for address in made if address.startswith(f"{folder}/")]
 
     meant: dict[str, list[Any]] = {
-        "algorithms": ["algorithms.md", *pages("algorithms")],
+        "algorithms": [{"All of them": "algorithms.md"}, *pages("algorithms")],
         "notebooks": pages("notebooks"),
         "records": [{"Records": pages("records")}],
         "api": [{"Python": pages("api")}],
@@ -216,19 +222,19 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 def _named(nav: Any, meant: dict[str, list[Any]]) -> Any:
     """The navigation with words replaced by the pages they stand for."""
     if isinstance(nav, list):
-        return [one for item in nav for one in (meant[item] if isinstance(item, str) and item in meant else [_named(item, meant)])]
+        parts = [_named(item, meant) for item in nav]
+        return [one for part in parts for one in (part if isinstance(part, list) else [part])]
     if isinstance(nav, dict):
-        return {
-            title: meant[inner] if isinstance(inner, str) and inner in meant else _named(inner, meant)
-            for title, inner in nav.items()
-        }
-    return nav
+        return {title: _named(inner, meant) for title, inner in nav.items()}
+    return meant.get(nav, nav)
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
     """Fill the table of algorithms; let links to files of the repository lead to their pages."""
     if page.file.src_uri == "algorithms.md":
         markdown = markdown.replace("<!-- table of the registry -->", algorithm_table())
+    if page.is_homepage:
+        page.meta["hide"] = ["navigation"]
     elsewhere = files_of_the_repository()
     place = {address: file for file, address in elsewhere.items()}.get(page.file.src_uri, f"docs/{page.file.src_uri}")
     parts = re.split(r"(^```.*?^```$)", markdown, flags=re.MULTILINE | re.DOTALL)

@@ -153,7 +153,7 @@ def test_each_cell_of_the_shipped_notebook_shows_a_picture_and_no_more_than_one(
     monkeypatch.setenv("PYTHONPATH", str(REPOSITORY))
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     monkeypatch.delenv("MPLBACKEND", raising=False)
-    notebook = jupytext.read(REPOSITORY / "docs" / "explore.py")
+    notebook = jupytext.read(REPOSITORY / "notebooks" / "explore.py")
     cells = [cell for cell in notebook.cells if cell.cell_type == "code"]
     assert len(cells) == 10
     if inline:
