@@ -24,6 +24,8 @@ from trainers.__main__ import read
 from trainers.runs import read_runs
 from trainers.tables import presented, report
 
+PRIVACY = ("--dp 0 --dp-clip inf", "--dp 0 --dp-clip 1", "--dp 0.95 --dp-clip 1", "--dp 0.95 --dp-clip 0.2")
+"""DP-FedSAM's σ, with and without noise and clipping."""
 LINES = (
     "fedavg", "fedprox", "fedavgm", "fedadam", "fedadagrad", "fedyogi", "scaffold", "feddyn", "feddc",
     "feddc --server-correction sampled", "fedspeed", "fedspeed --server-correction sampled",
@@ -32,6 +34,8 @@ LINES = (
     "fedlesam --base scaffold", "fedlesam --base feddyn", "fedgloss", "centralised",
     "fedinit", "fedacg", "fednsam", "fednova", "fedexp", "fedexp --evaluated-model last-two-mean", "fedvarp", "fedgf",
     "fedwmsam", "fedswa",
+    "mime", "ghbm", "localghbm", "fedhbm", "fedsol", "fedsol --rho 0.1", "fedsol --strength adaptive",
+    *(f"fedsam {privacy} --sampling bernoulli --weighting uniform --aggregation unbiased" for privacy in PRIVACY),
     # Caldarola et al., Table 6: ASAM on other algorithms; their SWA; the parts alone and together.
     "fedavgm --ascent asam", "fedprox --ascent asam", "scaffold --ascent asam", "feddyn --ascent asam",
     "adabest --ascent asam", "fedavg --swa", "fedasam --swa", "fedavg --man 0.15", "feddyn --man 0.15",

@@ -166,6 +166,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     with going_on, told("round", command.output.profile):
         result = train(command.algorithm, command.settings, command.parts, out=out, **options)
     print(_summary(name, result, command.settings.rounds))
+    if command.parts.dp is not None and result.metrics:
+        share = command.settings.per_round / command.settings.clients
+        print(command.parts.dp.told(result.metrics[-1]["round"], share))
     return EXIT_DIVERGED if result.status == "diverged" else 0
 
 

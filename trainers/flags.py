@@ -21,8 +21,10 @@ from trainers.parts.local_optimizers import LocalAdamW, LocalMomentum, LocalOpti
 from trainers.parts.local_schedules import Linear
 from trainers.parts.options import described, field_docstrings, field_type
 from trainers.parts.parts import Parts
+from trainers.parts.privacy import ClientPrivacy
 from trainers.parts.server_optimizers import Adagrad, Adam, Momentum, Yogi
 from trainers.parts.server_steps import Extrapolation, Nesterov, Normalised
+from trainers.parts.sol import SOL
 from trainers.parts.start import Relaxed
 from trainers.parts.swa import SWA
 from trainers.settings import optional
@@ -131,7 +133,7 @@ class Flag:
     def arguments(self) -> Iterator[tuple[str, Any, Any]]:
         """Name, type and default of the flag and of each option, as tyro takes them."""
         if self.number:
-            text = field_docstrings(self.kinds[""])[self.number]
+            text = " ".join(field_docstrings(self.kinds[""])[self.number].split())
             shown = tyro.conf.arg(help=text, metavar=self.number.upper(), help_behavior_hint="(default: none)")
             yield self.name, _annotated[float | None, shown], None
         elif self.kinds.keys() <= {""}:
@@ -216,10 +218,10 @@ class Flag:
 FLAGS = (
     Flag(
         "ascent",
-        {"sam": SAM, "asam": ASAM, "gsam": GSAM, "lesam": LESAM},
-        "where local gradients are taken: SAM, adaptive SAM, SAM that closes the surrogate gap, or back towards the "
-        "model that the client received the last time",
-        renamed={"alpha": "gsam_alpha"},
+        {"sam": SAM, "asam": ASAM, "gsam": GSAM, "lesam": LESAM, "sol": SOL},
+        "where local gradients are taken: SAM, adaptive SAM, SAM that closes the surrogate gap, back towards the "
+        "model that the client received the last time, or where predictions leave the server's (sol)",
+        renamed={"alpha": "gsam_alpha", "temperature": "sol_temperature", "strength": "sol_strength"},
     ),
     Flag("man", {"": _MAN}, prefix="man_", number="zeta", made=_MAN.part, fields_of=_MAN.recorded),
     Flag("swa", {"": SWA}, "average the server's models along a cyclic local rate (SWA), into swa.pt", prefix="swa_"),
@@ -277,6 +279,7 @@ FLAGS = (
         "(FedInit's); without it there",
         prefix="start_",
     ),
+    Flag("dp", {"": ClientPrivacy}, prefix="dp_", number="noise"),
 )
 
 

@@ -8,7 +8,7 @@ import torch
 
 from landscape import ParameterSpace
 from trainers import Settings
-from trainers.federation.execution import ClientResult
+from trainers.federation.execution import ClientResult, Told
 from trainers.federation.federation import Federation
 from trainers.federation.local import local_step
 from trainers.parts import Surroundings
@@ -38,13 +38,21 @@ class Quadratics:
 
     def ascending(self, client, state, received, round):
         part, plain = self.algorithm.ascent, partial(self.slope, client)
-        return plain if part is None else lambda w: part.gradient(w, plain, Surroundings(SPACE, state, received, round))
+        batch = SimpleNamespace(divergence=lambda w, reference, temperature: plain(w) - plain(reference))
+        around = Surroundings(SPACE, state, received, round, batch)
+        return plain if part is None else lambda w: part.gradient(w, plain, around)
+
+    def ask(self, clients, received, store, round):
+        for client in clients:
+            data = SimpleNamespace(gradient=partial(self.slope, client))
+            yield Told(client, self.algorithm.ask(store.fetch(client), received, data, round), store.fetch(client))
 
     def work(self, clients, received, store, round):
         schedule, start, optimizer = (
             getattr(self.algorithm, part) for part in ("local_schedule", "relaxed", "server_optimizer")
         )
         shares = [1.0 if schedule is None else schedule.share(step, STEPS) for step in range(STEPS)]
+        round = replace(round, steps=STEPS)
         for client in clients:
             state = store.fetch(client)
             self.algorithm.prepare(state, received, SimpleNamespace(gradient=partial(self.slope, client)), round)

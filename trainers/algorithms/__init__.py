@@ -13,6 +13,7 @@ from trainers.algorithms.combinations import (
     FedGSAM,
     FedRobust,
     FedSAM,
+    FedSOL,
     FedYogi,
     MoFedSAM,
 )
@@ -22,12 +23,16 @@ from trainers.algorithms.feddc import FedDC
 from trainers.algorithms.feddyn import FedDyn
 from trainers.algorithms.fedgf import FedGF
 from trainers.algorithms.fedgloss import FedGloSS
+from trainers.algorithms.fedhbm import FedHBM
 from trainers.algorithms.fedlesam import FedLESAM
 from trainers.algorithms.fedprox import FedProx
 from trainers.algorithms.fedsmoo import FedSMOO
 from trainers.algorithms.fedspeed import FedSpeed
 from trainers.algorithms.fedvarp import FedVARP
 from trainers.algorithms.fedwmsam import FedWMSAM
+from trainers.algorithms.ghbm import GHBM
+from trainers.algorithms.localghbm import LocalGHBM
+from trainers.algorithms.mime import Mime
 from trainers.algorithms.mimelite import MimeLite
 from trainers.algorithms.newer_combinations import FedACG, FedExP, FedInit, FedNova, FedNSAM, FedSWA
 from trainers.algorithms.scaffold import Scaffold
@@ -39,6 +44,7 @@ for _kind in (
     FedAvg, FedProx, FedAvgM, FedAdam, FedAdagrad, FedYogi, Scaffold, FedDyn, FedDC, FedSpeed, FedCM, MimeLite,
     FedRobust, FedSAM, FedGSAM, FedASAM, MoFedSAM, FedSMOO, AdaBest, FedGAMMA, FedLESAM, FedGloSS, Centralised,
     FedInit, FedACG, FedNSAM, FedNova, FedExP, FedVARP, FedGF, FedWMSAM, FedSWA,
+    Mime, GHBM, LocalGHBM, FedHBM, FedSOL,
 ):  # fmt: skip
     ALGORITHMS.register(_kind.__name__.lower())(_kind)
     __all__ += [_kind.__name__]

@@ -28,4 +28,7 @@ class Centralised(Algorithm):
     drift = ""
     pooled: ClassVar[bool] = True
     """The run gives it one client with all data, whatever the partition asked for."""
-    excludes: ClassVar[Mapping[str, str]] = {"server_optimizer": "with one client there is no mean to make a step of"}
+    excludes: ClassVar[Mapping[str, str]] = {
+        "server_optimizer": "with one client there is no mean to make a step of",
+        "dp": "there is a single client, which has all data",
+    }

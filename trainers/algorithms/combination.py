@@ -37,8 +37,10 @@ class Combination(Algorithm):
 
     @property
     def excludes(self) -> Mapping[str, str]:  # type: ignore[override]
-        """As the base."""
-        return self.base_algorithm.excludes
+        """As the base, and what the server optimiser rules out."""
+        counts = self.server_optimizer is not None and self.server_optimizer.counts_clients
+        hidden = {"dp": "its server's step depends on how many clients came, which no noise hides"} if counts else {}
+        return {**self.base_algorithm.excludes, **hidden}
 
     @property
     def on_server(self) -> frozenset[str]:  # type: ignore[override]

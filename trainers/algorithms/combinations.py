@@ -10,6 +10,7 @@ from trainers.algorithms.scaffold import Scaffold
 from trainers.parts.adversary import Affine
 from trainers.parts.ascent import ASAM, GSAM, SAM
 from trainers.parts.server_optimizers import Adagrad, Adam, Momentum, Yogi
+from trainers.parts.sol import SOL
 
 _SERVER_LR = Option(0.1, "η_g, the server's rate, tuned for each task by the paper", of="lr")
 _BETA1 = Option(0.9, "β1, decay of the first moment")
@@ -272,5 +273,28 @@ FedRobust = named(
         >>> algorithm = FedRobust(lam=0.25, structure="channel")
         >>> algorithm.adversary, algorithm.base_algorithm
         (Affine(lam=0.25, ascent_lr=0.01, structure='channel'), FedAvg(server_lr=1.0))
+    """,
+)
+
+FedSOL = named(
+    "FedSOL",
+    FedAvg,
+    {"ascent": SOL},
+    {"rho": Option(1.0, "ρ, radius of the ascent step (the authors' 1 for CIFAR-10); 0 is FedAvg")},
+    paper="Lee et al., CVPR 2024 (stabilized orthogonal learning), as in the authors' code",
+    text="""FedAvg on gradients taken where the model's predictions have left the server's.
+
+    Client: w ← w − η g(w + ε), ε = ρ q/‖q‖, q the gradient of KL(softmax(z(w^t)/T) ‖ softmax(z(w)/T)) on the step's
+    mini-batch; with ``--strength adaptive`` ε = ρ Λ ⊙ q/‖q‖, Λ = |w − w^t| over its norm in each tensor.
+    Server: w ← w + η_g ‹d›.
+    Their code has T = 3 and local momentum 0.9 (``--local-optimizer momentum``); at a client's first step ε is 0 here
+    and rounding noise of length ρ there.
+    Traffic per sampled client: one model down, one up.
+
+    Example:
+        >>> from trainers import FedSOL
+        >>> algorithm = FedSOL(rho=0.5, strength="adaptive")
+        >>> algorithm.ascent, algorithm.base_algorithm
+        (SOL(rho=0.5, temperature=3.0, strength='adaptive'), FedAvg(server_lr=1.0))
     """,
 )

@@ -42,6 +42,7 @@ class FedCM(Algorithm):
 
     paper = "Xu et al., 2021 (arXiv 2106.10874), Algorithm 2 (FedCM)"
     excludes: ClassVar[Mapping[str, str]] = {
+        "dp": "Δ is divided by the mean number of local steps of the clients that came, which no noise hides",
         "server_optimizer": "its clients' momentum is made of the plain mean of their changes",
         "local_optimizer": "Δ takes −‹d›/(Kη) for the mean of the clients' directions, as only plain steps make it",
         "local_schedule": "Δ takes −‹d›/(Kη) for the mean of the clients' directions, as a constant rate makes it",

@@ -43,6 +43,7 @@ class FedWMSAM(Algorithm):
     paper = "Li et al., NeurIPS 2025 (arXiv 2511.22080), Algorithm 1"
     drift = ""
     excludes: ClassVar[Mapping[str, str]] = {
+        "dp": "Δ is divided by the mean number of local steps of the clients that came, which no noise hides",
         "ascent": "FedWMSAM perturbs its own way, along its momentum",
         "server_optimizer": "its clients' momentum is made of the plain mean of their changes",
         "local_optimizer": "Δ takes −‹d›/(Kη) for the mean of the clients' directions, as only plain steps make it",

@@ -29,9 +29,10 @@ if TYPE_CHECKING:
 PROGRAM = "python -m trainers list"
 
 _CAPTION = """
-State: vectors of the model's size (adabest's last, fedexp's eps, fedgf's c and fedwmsam's alpha: one number; fedgf's
-window: a few; fedrobust's: of the inputs' size).  Traffic: model sizes that a sampled client receives/sends each round,
-without single numbers, counted in a dry run with the default hyper-parameters.
+State: vectors of the model's size (adabest's last, localghbm's and fedhbm's came, fedexp's eps, fedgf's c and
+fedwmsam's alpha: one number; fedgf's window: a few; ghbm's past: τ vectors; fedrobust's: of the inputs' size).
+Traffic: model sizes that a sampled client receives/sends each round, without single numbers, counted in a dry run with
+the default hyper-parameters.
 At rest: ∇F = 0 where, with the default hyper-parameters, it comes to rest at a stationary point of F = Σ p_i f_i, with
 unequal clients of whom some are sampled, and several full-batch local steps of a constant rate; or why it does not."""
 _CLIENTS, _FEATURES, _CLASSES = 2, 3, 2

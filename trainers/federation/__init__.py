@@ -5,8 +5,9 @@ from trainers.federation.batched import BatchedExecutor
 from trainers.federation.batches import batch_indices
 from trainers.federation.client_store import ClientStore
 from trainers.federation.execution import ClientResult, Executor, SequentialExecutor
-from trainers.federation.federation import Federation, RoundRecord, sampled_clients
+from trainers.federation.federation import Federation, RoundRecord
 from trainers.federation.local import LocalWork, local_step
+from trainers.federation.sampling import sampled_clients
 
 __all__ = [
     "Aggregate",

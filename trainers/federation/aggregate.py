@@ -19,6 +19,7 @@ class Aggregate:
     Args:
         inclusion: π, the probability that a client is sampled, for the unbiased sum of the models' changes
             Σ_S p_i d_i/π; ``None`` for the ratio Σ_S p_i d_i / Σ_S p_i.
+        fixed: whether all tensors, not the changes alone, are divided by π.
 
     Example:
         >>> import torch
@@ -35,8 +36,8 @@ class Aggregate:
         5.0
     """
 
-    def __init__(self, inclusion: float | None = None) -> None:
-        self._inclusion = inclusion
+    def __init__(self, inclusion: float | None = None, *, fixed: bool = False) -> None:
+        self._inclusion, self._fixed = inclusion, fixed
         self._sums: dict[str, Tensor] = {}
         self._models: Tensor | None = None
         self._weight, self._count, self._steps = 0.0, 0, 0.0
@@ -101,7 +102,8 @@ class Aggregate:
     def mean(self) -> Mean:
         """The means over the sampled clients, and the changes of means over all clients."""
         sums, whole = self._sums, self._weight if self._inclusion is None else self._inclusion
-        means = {name: total / (whole if name in _CHANGES else self._weight) for name, total in sums.items()}
+        fixed = {*_CHANGES, *sums} if self._fixed else _CHANGES
+        means = {name: total / (whole if name in fixed else self._weight) for name, total in sums.items()}
         return Mean(**means, all_clients=State.of(sums), steps=self._steps / whole, clients=self._count)
 
     def model(self) -> Tensor:

@@ -214,7 +214,7 @@ class BatchedExecutor(SequentialExecutor):
                 seen = self._seen(crowd.state, received)
             batch = RowsBatch(self._stacked, drawn, local, crowd.statistics)
             here = self._here(round, step)
-            around = Surroundings(self._model.space, crowd.state, received, here)
+            around = Surroundings(self._model.space, crowd.state, received, here, batch)
             gradient = ascending(batch.gradient, self._ascent, local, around)
             crowd.w = local_step(
                 crowd.w, gradient, self._algorithm, crowd.state, seen, here, local.weight_decay, clip,

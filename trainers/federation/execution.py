@@ -240,7 +240,7 @@ class SequentialExecutor:
             if self._adversary is not None:
                 batch.move_by(self._adversary, state)
             here = self._here(begun.round, steps)
-            around = Surroundings(self._model.space, state, received, here)
+            around = Surroundings(self._model.space, state, received, here, batch)
             gradient = ascending(batch.gradient, self._ascent, local, around)
             w = local_step(
                 w, gradient, self._algorithm, state, begun.received, here, local.weight_decay, clip, optimizer

@@ -11,7 +11,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from landscape.compute.randomness import numpy_generator
 from landscape.compute.regions import within
 from landscape.errors import FedscapeError
 from landscape.storage.plain import Numbers
@@ -20,7 +19,9 @@ from trainers.algorithm import Algorithm, Round, State
 from trainers.federation.aggregate import Aggregate
 from trainers.federation.client_store import ClientStore
 from trainers.federation.execution import STATISTICS, ClientResult, Executor, ResultRows
-from trainers.federation.weights import client_weights, inclusion_probability
+from trainers.federation.privacy import Protection
+from trainers.federation.sampling import sampled_clients
+from trainers.federation.weights import client_weights
 from trainers.parts.local_optimizers import kept_memory
 from trainers.parts.parts import Parts
 from trainers.parts.swa import RunningMean
@@ -112,6 +113,7 @@ class Federation:
         self.weights = client_weights(executor.sizes, settings)
         self.server = State.of({"w": w.clone(), **algorithm.server_state(w)})
         self.statistics = w.new_zeros(0) if statistics is None else statistics.clone()
+        self._protection = Protection(self.parts.dp, algorithm, settings, batchnorm=len(self.statistics) > 0)
         self._silo = len(self.statistics) > 0 and settings.batchnorm == "silo"
         self._initial, self._initial_statistics = w, self.statistics
         self._start = self.parts.start or algorithm.relaxed
@@ -138,14 +140,13 @@ class Federation:
         """One round: sample, broadcast, local work, aggregate, server step."""
         settings, number = self.settings, self.round + 1
         sampled = sampled_clients(settings, number)
-        round = Round(number, self._rate(number), len(sampled) / settings.clients)
+        round = Round(number, self._rate(number), self._protection.participation(len(sampled)))
         sent = State.of(self.algorithm.broadcast(self.server))
         if self._optimizer is not None:
             sent.w = self._optimizer.ahead(sent.w, self.optimizer_state)
         if len(self.statistics) and not self._silo:
             setattr(sent, STATISTICS, self.statistics)
-        unbiased = settings.aggregation == "unbiased"
-        aggregate = Aggregate(inclusion_probability(settings) if unbiased else None)
+        aggregate = self._protection.aggregate()
         local_models: dict[int, Tensor] = {}
         clock = _Clock(sent.w.device)
         bytes_up = self._ask(sampled, sent, round) if self.algorithm.two_phases else 0
@@ -153,10 +154,11 @@ class Federation:
         for found in within("local arithmetic", self.executor.work(sampled, sent, self.store, round)):
             clock.lap("local")
             result = ResultRows.of(found) if isinstance(found, ClientResult) else found
-            aggregate.add_rows(result.uploads, [self._weight(c) for c in result.clients], result.models, result.steps)
+            uploads = self._protection.uploads(result, number, len(sampled))
+            aggregate.add_rows(uploads, [self._weight(c) for c in result.clients], result.models, result.steps)
             loss, seen = loss + result.loss_of_all, seen + sum(result.seen)
             steps, gradients = steps + sum(result.steps), gradients + sum(result.gradients)
-            bytes_up += self._traffic(State.of(result.uploads))
+            bytes_up += self._traffic(State.of(uploads))
             for row, client in enumerate(result.clients):
                 self.store.put(client, result.state(row))
                 self._follow(client, result.models[row])
@@ -312,31 +314,6 @@ class Federation:
             before = self._latest.fetch(client).model
             self._evaluated = self._evaluated + self._weight(client) * (model - before)
             self._latest.put(client, State(model=model))
-
-
-def sampled_clients(settings: Settings, number: int) -> list[int]:
-    """The clients that take part in a round, ascending; they follow from the settings, so that they are known before.
-
-    Args:
-        settings: of the run.
-        number: the round, 1 for the first.
-
-    Example:
-        >>> from trainers import Settings
-        >>> from trainers.federation import sampled_clients
-        >>> sampled_clients(Settings(clients=4, per_round=4), 1)
-        [0, 1, 2, 3]
-    """
-    if settings.sampling == "exact" and settings.per_round == settings.clients:
-        return list(range(settings.clients))  # what the draw would give
-    random = numpy_generator(settings.seed, "clients", number)
-    if settings.sampling == "exact":
-        chosen = random.choice(settings.clients, settings.per_round, replace=False)
-        return sorted(int(client) for client in chosen)
-    while True:  # a round needs at least one client: draw again if none is chosen
-        drawn = (random.random(settings.clients) < settings.per_round / settings.clients).nonzero()[0]
-        if len(drawn):
-            return [int(client) for client in drawn]
 
 
 class _Clock:

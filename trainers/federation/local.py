@@ -207,6 +207,20 @@ class Batch:
                     self.slopes = State.of(dict(zip(self._moved, slopes, strict=True)))
             return self.model.gradient(loss if penalty is None else loss + penalty)
 
+    def divergence(self, w: Tensor, reference: Tensor, temperature: float) -> Tensor:
+        """The gradient of KL(softmax(z(reference)/T) ‖ softmax(z(w)/T)) at ``w``, [d] all."""
+        self.gradients += 1
+        inputs = self._move(self._drawn.inputs).detach()
+        devices = [self.model.device] if self.model.device.type == "cuda" else []
+        with torch.enable_grad(), self._statistics.untouched():
+            with torch.random.fork_rng(devices):  # dropout draws the same for both
+                self.model.load(reference)
+                there = self._outputs(inputs).detach()
+            self.model.load(w)
+            here = self._outputs(inputs)
+            pull = divergence_slope(here, there, temperature, axis=1)
+            return self.model.gradient((here * pull).sum() / (here.numel() // here.shape[1]))
+
     def _losses(self) -> tuple[Tensor, Tensor | None]:
         inputs, man = self._move(self._drawn.inputs), self._parts.man
         if man is None:
@@ -233,6 +247,22 @@ class Batch:
         if drawn.partners is None:
             return loss
         return drawn.share * loss + (1 - drawn.share) * self._loss_of(outputs, drawn.partners)
+
+
+def divergence_slope(logits: Tensor, reference: Tensor, temperature: float, axis: int) -> Tensor:
+    """The derivative of KL(softmax(reference/T) ‖ softmax(logits/T)) by the logits, classes along ``axis``.
+
+    As a difference of probabilities it is exactly 0 where the logits are the reference; autograd leaves rounding there.
+
+    Example:
+        >>> import torch
+        >>> from trainers.federation.local import divergence_slope
+        >>> logits, reference = torch.tensor([[2 * 1.0986, 0.0]]), torch.zeros(1, 2)  # odds of √9 at T = 2
+        >>> divergence_slope(logits, reference, 2.0, axis=1)  # (3/4 − 1/2)/2, (1/4 − 1/2)/2
+        tensor([[ 0.1250, -0.1250]])
+    """
+    here, there = (torch.softmax(z.detach() / temperature, dim=axis) for z in (logits, reference))
+    return (here - there) / temperature
 
 
 class WholeData:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 
 from landscape.autograd.cross_entropy import cross_entropies
 from landscape.autograd.stacked import StackedModule
 from landscape.compute.regions import marked
-from trainers.federation.local import LocalWork
+from trainers.federation.local import LocalWork, divergence_slope
 from trainers.federation.stacking import DrawnRows
+
+Computed = Callable[[Tensor, DrawnRows, "dict[str, Tensor] | None"], tuple[Tensor, Tensor]]
 
 
 class RowsBatch:
@@ -39,25 +43,52 @@ class RowsBatch:
     @marked("gradients")
     def gradient(self, w: Tensor) -> Tensor:
         """The gradients at ``w``, [S, d]."""
-        self.gradients += 1
-        counts = self._drawn.counts
-        sizes = sorted(set(counts)) if self._apart else [max(counts)]
-        if len(sizes) == 1:
-            losses, slopes = self._computed(w, self._drawn, self._statistics)
-        else:  # samples of a batch act on each other: none may be there that does not count
-            losses, slopes = w.new_zeros(len(w)), torch.zeros_like(w)
-            for size in sizes:
-                some = [row for row, count in enumerate(counts) if count == size]
-                own = None if self._statistics is None else {k: b[some] for k, b in self._statistics.items()}
-                losses[some], slopes[some] = self._computed(w[some], self._drawn.take(some, size), own)
-                for name, buffer in (own or {}).items():
-                    assert self._statistics is not None
-                    self._statistics[name][some] = buffer
+        losses, slopes = self._by_size(self._computed, w[None])
         if self.losses is None:
             self.losses = losses
         return slopes
 
-    def _computed(self, w: Tensor, drawn: DrawnRows, statistics: dict[str, Tensor] | None) -> tuple[Tensor, Tensor]:
+    @marked("gradients")
+    def divergence(self, w: Tensor, reference: Tensor, temperature: float) -> Tensor:
+        """The gradients of KL(softmax(z(reference)/T) ‖ softmax(z(w)/T)) at ``w``; [S, d] all."""
+
+        def computed(points: Tensor, drawn: DrawnRows, statistics: dict[str, Tensor] | None) -> tuple[Tensor, Tensor]:
+            own = [{name: b.clone() for name, b in statistics.items()} if statistics else None for _ in points]
+            # The reference first: a pass may use the workspace of the one before.
+            there = self._module.run(points[1], drawn.inputs, own[1]).outputs.clone()
+            here = self._module.run(points[0], drawn.inputs, own[0])
+            numbers = here.outputs.new_tensor(drawn.counts)[:, None, None]
+            counted = torch.arange(here.outputs.shape[2], device=w.device) < numbers
+            pull = divergence_slope(here.outputs, there, temperature, axis=1)  # outputs are [S, classes, n]
+            return numbers.flatten(), here.gradient(torch.where(counted, pull, 0.0) / numbers)
+
+        return self._by_size(computed, torch.stack([w, reference]))[1]
+
+    def _by_size(self, computed: Computed, points: Tensor) -> tuple[Tensor, Tensor]:
+        """What is computed at each client's points ([P, S, d]), a number [S] and a gradient [S, d].
+
+        All clients together, or those with as many samples in their batches where samples act on each other: none may
+        be there that does not count.
+        """
+        self.gradients += 1
+        counts = self._drawn.counts
+        sizes = sorted(set(counts)) if self._apart else [max(counts)]
+        if len(sizes) == 1:
+            return computed(points, self._drawn, self._statistics)
+        numbers, slopes = points.new_zeros(points.shape[1]), torch.zeros_like(points[0])
+        for size in sizes:
+            some = [row for row, count in enumerate(counts) if count == size]
+            own = None if self._statistics is None else {k: b[some] for k, b in self._statistics.items()}
+            numbers[some], slopes[some] = computed(points[:, some], self._drawn.take(some, size), own)
+            for name, buffer in (own or {}).items():
+                assert self._statistics is not None
+                self._statistics[name][some] = buffer
+        return numbers, slopes
+
+    def _computed(
+        self, points: Tensor, drawn: DrawnRows, statistics: dict[str, Tensor] | None
+    ) -> tuple[Tensor, Tensor]:
+        (w,) = points
         if statistics is not None and self.losses is not None:
             statistics = {name: buffer.clone() for name, buffer in statistics.items()}
         found = self._module.run(w, drawn.inputs, statistics, self._man)

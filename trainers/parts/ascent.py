@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
+from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -12,6 +13,18 @@ from landscape.errors import FedscapeError
 from landscape.space import ParameterSpace
 from trainers.parts.state import Round, State
 from trainers.parts.vectors import unit
+
+
+class MiniBatch(Protocol):
+    """What an ascent step may ask of the step's mini-batch besides the gradient of its loss."""
+
+    def divergence(self, w: Tensor, reference: Tensor, temperature: float) -> Tensor:
+        """The gradient in w of KL(softmax(z(reference)/T) ‖ softmax(z(w)/T)), [..., d] -> [..., d].
+
+        z are the logits of the mini-batch, T the temperature; the divergence is the mean over the samples (pixels
+        count as such).  Exactly 0 at w = reference, also with dropout: both points have the same draws.
+        """
+        ...
 
 
 @dataclass(frozen=True)
@@ -23,12 +36,14 @@ class Surroundings:
         client: what the client keeps, the ascent's own tensors among it.
         server: what the client received; its ``w`` is the model w^t.
         round: the round and the local step.
+        batch: the step's mini-batch.
     """
 
     space: ParameterSpace
     client: State = field(default_factory=State)
     server: State = field(default_factory=State)
     round: Round = field(default_factory=lambda: Round(1, lr=0.0, participation=1.0))
+    batch: MiniBatch | None = None
 
 
 class Ascent:

@@ -1,4 +1,4 @@
-"""The parts of a run: ascent, MAN, server SWA, mixup, cutout, a server and a local optimiser, an adversary."""
+"""The parts of a run: ascent, MAN, server SWA, mixup, cutout, optimisers, an adversary, differential privacy."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from trainers.parts.adversary import Adversary
 from trainers.parts.ascent import Ascent
 from trainers.parts.local_optimizers import LocalOptimizer
 from trainers.parts.local_schedules import Linear
+from trainers.parts.privacy import ClientPrivacy
 from trainers.parts.server_optimizers import ServerOptimizer
 from trainers.parts.start import Relaxed
 from trainers.parts.swa import SWA
@@ -68,6 +69,7 @@ class Parts:
             SGD unless given.
         local_schedule: the local rate over the steps of a round: ``Linear(0.1)``; the same for all unless given.
         start: where clients begin: ``Relaxed(0.1)``; at the model they receive unless given.
+        dp: what is sent is clipped and noised: ``ClientPrivacy(1.0, clip=0.2)``.
 
     Example:
         >>> from trainers import SAM, SWA, FedSAM, Parts, Scaffold
@@ -91,6 +93,7 @@ class Parts:
     local_optimizer: LocalOptimizer | None = None
     local_schedule: Linear | None = None
     start: Relaxed | None = None
+    dp: ClientPrivacy | None = None
 
     def __post_init__(self) -> None:
         if self.cutout < 0:
@@ -127,6 +130,12 @@ class Parts:
             if part in self.chosen():
                 raise FedscapeError(f"{name} cannot be combined with --{part.replace('_', '-')}: {reason}")
         optimizer = self.server_optimizer or algorithm.server_optimizer
+        hides = isinstance(self.dp, ClientPrivacy) and self.dp.noise > 0
+        if hides and optimizer is not None and optimizer.counts_clients:
+            raise FedscapeError(
+                f"{name} with {type(optimizer).__name__} on the server cannot be combined with --dp: its step depends "
+                "on how many clients came, which no noise hides"
+            )
         local = self.local_optimizer
         if optimizer is not None and local is not None and (reason := optimizer.refusal(local)):
             told = f"{name} with {type(optimizer).__name__} on the server"

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -50,6 +50,9 @@ class ServerOptimizer:
         >>> Sign().step(torch.tensor([3.0, -2.0]), {})
         (tensor([ 0.1000, -0.1000]), {})
     """
+
+    counts_clients: ClassVar[bool] = False
+    """whether the step depends on how many clients came (``mean.clients``), which differential privacy hides"""
 
     def state(self, w: Tensor) -> dict[str, Tensor]:
         """The initial state of the optimiser; ``w`` is the initial model, [d]."""

@@ -65,6 +65,8 @@ class Extrapolation(ServerOptimizer):
         tensor([3., 0.])
     """
 
+    counts_clients = True
+
     eps: float = 0.001
     """ε, added to ‖‹d›‖² once for each sampled client, so that changes that cancel make no endless step"""
     eps_decay: float = 1.0

@@ -35,6 +35,7 @@ from trainers.algorithms import algorithm_name
 from trainers.federation.choice import choose, executor
 from trainers.federation.federation import Federation
 from trainers.federation.local import LocalWork
+from trainers.federation.privacy import guarantee, require_private, spent
 from trainers.parts.parts import Parts
 from trainers.runs.directory import RunDirectory
 from trainers.runs.evaluation import Evaluator
@@ -84,8 +85,7 @@ class Run(Shown):
         """Loss and accuracy over the rounds, for the screen or a paper; written to ``path`` where one is given.
 
         Raises:
-            FedscapeError: no round was recorded; the file cannot be written or has a format that Matplotlib does not
-                write.
+            FedscapeError: no round was recorded; the file cannot be written, or not in a format of its name.
         """
         return plot_training(self.metrics, self.path.resolve().name, path, style)
 
@@ -108,8 +108,7 @@ def train(
         settings: model, data, clients and rounds; the defaults train on the embedded digits.
         parts: added to the algorithm, e.g. ``Parts(ascent=SAM(0.05), swa=SWA())``.
         out: the run directory.
-        resume: continue from the last state of the run in ``out``; a run that was killed ends with the parameters
-            of one that was not, bit for bit on one CPU.
+        resume: continue from the last state of the run in ``out``: as if it had never stopped, bit for bit on one CPU.
         force: take a directory that holds other files; those of a run's names are replaced.
         progress: show a progress bar on stderr.
         log: ``tensorboard`` writes the metrics as its event files, too, into the run directory's ``tensorboard``.
@@ -134,6 +133,7 @@ def train(
     parts.check(algorithm)
     if parts.swa is not None:
         parts.swa.check(settings.rounds)
+    require_private(parts.dp, algorithm, settings)
     if algorithm.pooled:
         settings = replace(settings, clients=1, per_round=1, sampling="exact", partition="iid")
     directory = RunDirectory(out)
@@ -267,14 +267,18 @@ class _Training:
                 if not last:
                     stop.now(f"after round {number}")
         status: Status = "diverged" if reason else "finished"
-        self.directory.save_result({"status": status, "round": federation.round, "reason": reason})
+        self.directory.save_result(self._ended(status, reason))
         return Run(self.directory.path, status, self.directory.metrics(), reason)
+
+    def _ended(self, status: Status, reason: str | None) -> dict[str, Any]:
+        ended = {"status": status, "round": self.federation.round, "reason": reason}
+        return ended | guarantee(self.parts.dp, self.settings, self.federation.round)
 
     def _round(self) -> tuple[dict[str, Any], str | None]:
         """One round: its record, with the scores where they are due, and why the run has diverged in it, if it has."""
         federation, start = self.federation, time.perf_counter()
         with unit("round", self.model.device, self.settings.dtype):
-            record = asdict(federation.step())
+            record = asdict(federation.step()) | spent(self.parts.dp, self.settings, federation.round)
             if reason := _divergence(federation, record):
                 return record, reason
             before = time.perf_counter()
@@ -293,10 +297,11 @@ class _Training:
             print(self.federation.store.describe(), file=sys.stderr)
 
     def _in_a_line(self) -> str:
-        s = self.settings
+        s, dp = self.settings, self.parts.dp
+        private = "" if dp is None else "\n" + dp.told(s.rounds, s.per_round / s.clients)
         return (
             f"{algorithm_name(self.algorithm)} on {s.data}: {s.model}, {self.model.space.dimension:,} parameters; "
-            f"{s.clients} clients by {s.partition}, {s.per_round} a round, {s.rounds} rounds"
+            f"{s.clients} clients by {s.partition}, {s.per_round} a round, {s.rounds} rounds{private}"
         )
 
     def _scores(self, number: int) -> dict[str, Any]:

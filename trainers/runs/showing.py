@@ -33,6 +33,8 @@ def facts_of(metrics: Sequence[Mapping[str, Any]]) -> dict[str, str]:
         if values:
             share = name in ("test_accuracy", "test_miou")
             facts[name.replace("_", " ")] = f"{values[-1]:.2%}" if share else told(float(values[-1]))
+    if (epsilon := metrics[-1].get("dp_epsilon") if metrics else None) is not None:
+        facts["ε (client-level privacy)"] = told(float(epsilon))
     return facts
 
 

@@ -46,13 +46,28 @@ CONFIG = Record(
 )
 """``config.json``; settings that a version did not have are missing in its files."""
 
-RESULT = Record({"status": OneOf(("finished", "diverged"))}, {"round": _COUNT, "reason": Maybe(Text())})
+PRIVACY = Record(
+    {
+        "epsilon": Maybe(Number(0)),
+        "noise": Number(0),
+        "clip": Maybe(Number(0)),  # none where nothing is clipped
+        "delta": Number(0, 1),
+        "rounds": _COUNT,
+        "participation": Number(0, 1),
+        "unit": OneOf(("client",)),
+    }
+)
+"""The differential privacy of a run, in ``result.json``."""
+
+RESULT = Record(
+    {"status": OneOf(("finished", "diverged"))}, {"round": _COUNT, "reason": Maybe(Text()), "privacy": PRIVACY}
+)
 """``result.json``."""
 
 FAILURE = Record({"reason": Text(100_000)})
 """``failure.json``, and the record of a measurement that failed."""
 
-_MEASURED = ("test_", "train_", "swa_", "client_", "bytes_", "seconds", "drift", "steps", "gradients")
+_MEASURED = ("test_", "train_", "swa_", "client_", "bytes_", "seconds", "drift", "steps", "gradients", "dp_")
 
 
 @dataclass(frozen=True)

@@ -148,6 +148,8 @@ def _columns(targets: Sequence[float]) -> dict[str, Callable[[RecordedRun], Cell
     columns |= {name: told(name) for name in PROTOCOL}
     return columns | {
         "drift": lambda run: run.last("drift"),
+        "ε": lambda run: run.last("dp_epsilon"),
+        "δ": lambda run: ((run.config.get("parts") or {}).get("dp") or {}).get("delta"),
         "MB down": lambda run: run.megabytes("bytes_down"),
         "MB up": lambda run: run.megabytes("bytes_up"),
         "GB": lambda run: run.gigabytes(),

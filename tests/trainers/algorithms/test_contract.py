@@ -22,6 +22,7 @@ from trainers import (
     FedDC,
     FedLESAM,
     FedSAM,
+    Mean,
     Round,
     Scaffold,
     State,
@@ -33,7 +34,7 @@ from trainers.federation.execution import SequentialExecutor
 from trainers.federation.local import LocalWork, local_step
 from trainers.parts import Surroundings
 
-ROUND = Round(2, 0.1, 0.4)
+ROUND = Round(2, 0.1, 0.4, steps=3)
 
 
 def algorithms():
@@ -58,7 +59,15 @@ def test_stacked_clients_advance_as_they_would_alone(algorithm):
 
     def gradient_of(slope, client):
         plain = lambda p: slope * p + p**3  # noqa: E731
-        return plain if part is None else lambda p: part.gradient(p, plain, Surroundings(space, client, received))
+        around = Surroundings(space, client, received, batch=Divergence(slope))
+        return plain if part is None else lambda p: part.gradient(p, plain, around)
+
+    class Divergence:
+        def __init__(self, slope):
+            self.slope = slope
+
+        def divergence(self, w, reference, temperature):
+            return self.slope * (w - reference) / temperature
 
     class Data:
         def __init__(self, slope):
@@ -72,6 +81,10 @@ def test_stacked_clients_advance_as_they_would_alone(algorithm):
     kept = {
         name: torch.randn(clients, *value.shape, generator=draw, dtype=torch.float64) for name, value in initial.items()
     }
+    if algorithm.two_phases:
+        asked = [algorithm.ask(State.of({}), received, Data(slope), ROUND) for slope in slopes]
+        mean = Mean(**{name: torch.stack([one[name] for one in asked]).mean(dim=0) for name in asked[0]})
+        vars(received).update(algorithm.answer(State.of(received.tensors()), mean, ROUND))
     together = State.of(dict(kept))
     algorithm.prepare(together, received, Data(slopes), ROUND)
     stepped = local_step(w, gradient_of(slopes, together), algorithm, together, received, ROUND, 0.01)
@@ -96,6 +109,8 @@ TRAFFIC = dict.fromkeys(ALGORITHMS, (1, 1)) | {
     "feddc": (2, 2),
     "fedcm": (2, 1),
     "mimelite": (2, 2),
+    "mime": (3, 2),
+    "ghbm": (2, 1),
     "mofedsam": (2, 1),
     "fedsmoo": (2, 2),
     "fedgamma": (2, 2),
@@ -117,12 +132,17 @@ NUMBERS = dict.fromkeys(ALGORITHMS, (0, 0)) | {
 def test_traffic_on_record_is_the_bytes_of_the_tensors_exchanged(name):
     ours, kind = federation(ALGORITHMS.get(name)()), ALGORITHMS.get(name)
     down, up, kept = [], [], kind().on_server
-    plain_work = ours.executor.work
+    plain_work, plain_ask = ours.executor.work, ours.executor.ask
 
     def size(message):
         return sum(t.numel() * t.element_size() for name, t in message.items() if name not in kept)
 
     class Watching:
+        def ask(self, *arguments):
+            for told in plain_ask(*arguments):
+                up.append(sum(t.numel() * t.element_size() for t in told.upload.values()))
+                yield told
+
         def work(self, clients, received, *rest):
             down.append(len(clients) * size(vars(received)))
             for result in plain_work(clients, received, *rest):

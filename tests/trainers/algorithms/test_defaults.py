@@ -10,6 +10,7 @@ from trainers import (
     GSAM,
     LESAM,
     SAM,
+    SOL,
     Adagrad,
     Adam,
     Affine,
@@ -61,6 +62,11 @@ DEFAULTS = {
     "fedgf": {"rho": SMALL, "rho_g": SMALL, "t_d": 0.5, "window": 30},  # W: its code
     "fedwmsam": {"rho": 0.01, "lam": 0.01, "alpha": 0.1, "server_lr": 1.0},  # Li et al.
     "fedswa": {"rho": 0.1, "alpha": 1.5},  # a summary of the paper
+    "mime": {"beta": 0.9, "server_lr": 1.0},
+    "ghbm": {"beta": 0.9, "tau": 4},  # the authors' configurations; τ is to be given there
+    "localghbm": {"beta": 0.9},
+    "fedhbm": {"beta": 1.0},
+    "fedsol": {"rho": 1.0, "temperature": 3.0, "strength": "fixed", "server_lr": 1.0},  # the authors' for CIFAR-10
 }
 """By name on the command line; papers' tables where nothing else is said."""
 
@@ -77,6 +83,7 @@ def test_an_algorithm_has_the_constants_of_its_source(name):
         (ASAM(), {"rho": 0.7, "eta": 0.2}),
         (GSAM(), {"rho": SMALL, "alpha": 0.2}),
         (LESAM(), {"rho": SMALL}),
+        (SOL(), {"rho": 1.0, "temperature": 3.0, "strength": "fixed"}),
         (Momentum(), {"beta": 0.9, "lr": 1.0}),
         (Adam(), {"beta1": 0.9, "beta2": 0.99, "tau": 1e-3, "lr": 0.1}),
         (Yogi(), {"beta1": 0.9, "beta2": 0.99, "tau": 1e-3, "lr": 0.1}),

@@ -9,6 +9,7 @@ import pytest
 from tests.trainers.quadratics import slope_after
 from trainers import (
     ALGORITHMS,
+    GHBM,
     AdaBest,
     Centralised,
     FedAdam,
@@ -19,6 +20,7 @@ from trainers import (
     FedDyn,
     FedGAMMA,
     FedGloSS,
+    FedHBM,
     FedLESAM,
     FedProx,
     FedRobust,
@@ -26,6 +28,8 @@ from trainers import (
     FedSMOO,
     FedSpeed,
     FedWMSAM,
+    LocalGHBM,
+    Mime,
     MimeLite,
     Scaffold,
 )
@@ -53,6 +57,10 @@ AWAY = [
     FedSAM(0.1),
     FedCM(ALPHA),
     MimeLite(0.5),
+    Mime(0.5),
+    GHBM(0.5),
+    LocalGHBM(0.5),
+    FedHBM(0.5),
     AdaBest(0.1, 0.5),
     FedDC(ALPHA, "sampled"),
     FedSpeed(0.0, 1.0, 1 / ALPHA, server_correction="sampled"),

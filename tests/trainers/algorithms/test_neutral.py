@@ -47,6 +47,10 @@ PAIRS = [
     ("fedgf --t-d 1e6 --rho 0", "fedavg"),
     ("fedswa --rho 1 --alpha 1", "fedavg"),
     ("fedswa --rho 1 --alpha 0.7", "fedavg --server-lr 0.7"),
+    ("ghbm --beta 0", "fedavg"),
+    ("localghbm --beta 0", "fedavg"),
+    ("fedhbm --beta 0", "fedavg"),
+    ("fedsol --rho 0", "fedavg"),
 ]
 
 
@@ -82,6 +86,10 @@ SLOW = (
     "mofedsam --rho 0",
     "fedgsam --alpha",
     "fedspeed --alpha",
+    "ghbm",
+    "localghbm",
+    "fedhbm",
+    "fedsol",
 )
 USUAL = [
     pytest.param(

@@ -10,7 +10,7 @@ from tests.trainers.algorithms import naive
 from tests.trainers.algorithms.naive import EPOCHS, add, batches, length, zeros
 from tests.trainers.algorithms.test_against_pseudo_code import relative_error
 from tests.trainers.federations import SETTINGS, SIZES, federation
-from trainers import LESAM, Centralised, FedAvg, FedCM, FedDyn, FedLESAM, FedProx, Parts, Scaffold
+from trainers import LESAM, Centralised, FedAvg, FedCM, FedDyn, FedLESAM, FedProx, Mime, Parts, Scaffold
 from trainers.federation.batches import batch_indices, planned_steps
 from trainers.federation.local import Batch
 from trainers.parts import Ascent
@@ -178,46 +178,6 @@ def test_the_planned_number_of_steps_is_that_of_the_batches(last, steps):
             draw = torch_generator(SETTINGS["seed"], "batches", samples)
             there = batch_indices(samples, size, 3, draw, steps=steps, last=last)
             assert planned_steps(samples, size, 3, steps=steps, last=last) == len(list(there)), (samples, size)
-
-
-@dataclass(frozen=True)
-class Mime(FedAvg):
-    """Mime with SGDm (Karimireddy et al., 2021): the mean gradient c at w^t is asked for first."""
-
-    two_phases = True
-    beta: float = 0.9
-
-    def server_state(self, w):
-        return {"m": torch.zeros_like(w)}
-
-    def ask(self, client, server, data, round):
-        return {"g": data.gradient(server.w)}
-
-    def answer(self, server, mean, round):
-        server.m, before = (1 - self.beta) * mean.g + self.beta * server.m, server.m
-        return {"c": mean.g, "m": before}
-
-    def direction(self, w, gradient, client, server, round):
-        corrected = gradient(w) - gradient(server.w) + server.c
-        return (1 - self.beta) * corrected + self.beta * server.m
-
-
-def test_a_round_may_have_two_phases():
-    beta, momentum = 0.6, zeros(naive.Clients().start())
-
-    def reference(clients, w, sampled, lr):
-        nonlocal momentum
-        c, models = clients.mean([clients.gradient(i, w) for i in sampled], sampled), []
-        for i in sampled:
-            x, here = [t.clone() for t in w], clients.gradient(i, w)
-            for _ in range(EPOCHS):
-                corrected = add(add(clients.gradient(i, x), here, -1.0), c)
-                x = add(x, [(1 - beta) * g + beta * m for g, m in zip(corrected, momentum, strict=True)], -lr)
-            models.append(x)
-        momentum = [(1 - beta) * g + beta * m for g, m in zip(c, momentum, strict=True)]
-        return clients.mean(models, sampled)
-
-    assert relative_error(Mime(1.0, beta), reference) < EXACT
 
 
 def test_the_traffic_of_both_phases_is_counted():

@@ -9,7 +9,7 @@ from trainers.commands.listing import entry, main
 
 PARTS = {
     "ascent", "man", "swa", "mixup", "cutout", "server-optimizer", "adversary", "local-optimizer", "local-schedule",
-    "start",
+    "start", "dp",
 }  # fmt: skip
 
 

@@ -8,8 +8,8 @@ from scipy import stats
 from tests.trainers.federations import SIZES, federation
 from trainers import FedAvg, Scaffold, Settings, State
 from trainers.algorithms.feddyn import FedDyn
+from trainers.federation import Federation, sampled_clients
 from trainers.federation.execution import ClientResult
-from trainers.federation.federation import Federation, sampled_clients
 
 ROUNDS = 2500
 

@@ -41,6 +41,7 @@ PAIRS = [
     ),
 ]
 REFUSED = {"scaffold", "fedgamma", "feddc", "fedcm", "mofedsam", "mimelite", "adabest", "fedwmsam"}
+REFUSED |= {"mime", "ghbm", "localghbm", "fedhbm"}
 BOTH = [LocalMomentum(0.9, state="kept"), LocalAdamW(state="kept")]
 
 
