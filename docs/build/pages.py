@@ -26,6 +26,9 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 PACKAGES = ("landscape", "trainers", "analysis", "figures")
 PROJECT = {"CONTRIBUTING.md": "contributing.md", "ARCHITECTURE.md": "architecture.md", "CHANGELOG.md": "changelog.md"}
 
+WIDE = ("all_algorithms.md", "data.md", "parity.md")
+"""Pages of wide tables, which have no table of contents beside them."""
+
 
 def _table(*rows: tuple[str, ...]) -> str:
     """Rows as a Markdown table; the first has the headings."""
@@ -116,9 +119,10 @@ def _names(names: tuple[str, ...]) -> str:
 
 
 def _escaped(text: str) -> str:
-    """Pseudo-code as HTML, a line for each of its lines' parts, and no Markdown in it."""
-    parts = re.sub(r"\s+(?=(?:Client|Server|Traffic)\b[^:\n]{0,40}:)", "\n", text)
-    return parts.replace("&", "&amp;").replace("<", "&lt;").replace("\n\n", "\n").replace("``", "")
+    """Pseudo-code as HTML, a line for each sentence or step, and no Markdown in it."""
+    whole = re.sub(r"(?<![.;:])\n+|\n(?=\n)", " ", text)
+    parts = re.sub(r"\s+(?=(?:Client|Server|Traffic)\b[^:\n]{0,40}:)", "\n", whole)
+    return parts.replace("&", "&amp;").replace("<", "&lt;").replace("``", "")
 
 
 def algorithm_pages() -> dict[str, str]:
@@ -235,6 +239,8 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
         markdown = markdown.replace("<!-- table of the registry -->", algorithm_table())
     if page.is_homepage:
         page.meta["hide"] = ["navigation"]
+    elif page.file.src_uri in WIDE:
+        page.meta["hide"] = ["toc"]
     elsewhere = files_of_the_repository()
     place = {address: file for file, address in elsewhere.items()}.get(page.file.src_uri, f"docs/{page.file.src_uri}")
     parts = re.split(r"(^```.*?^```$)", markdown, flags=re.MULTILINE | re.DOTALL)
