@@ -189,15 +189,17 @@ def notebook_pages() -> dict[str, str]:
     pages = {}
     for file in sorted((REPOSITORY / "notebooks").glob("*.py")):
         title, _, rest = notebook_page(file.read_text(encoding="utf-8")).partition("\n")
-        opened = f"*The notebook `notebooks/{file.name}`: [how to open it](../python.md#notebooks).*"
+        opened = f"*The notebook `notebooks/{file.name}`: [how to open it](../docs/python.md#notebooks).*"
         pages[f"notebooks/{file.stem}.md"] = f"{title}\n\n{opened}\n{rest}"
     return pages
 
 
 def files_of_the_repository() -> dict[str, str]:
     """Pages that are files beside docs/, by the place of the file: the page's address."""
+    notebooks = sorted((REPOSITORY / "notebooks").glob("*.py"))
     records = sorted((REPOSITORY / "benchmarks" / "records").glob("*.md"))
-    return PROJECT | {f"benchmarks/records/{record.name}": f"records/{record.name}" for record in records}
+    scripts = {f"notebooks/{script.name}": f"notebooks/{script.stem}.md" for script in notebooks}
+    return PROJECT | scripts | {f"benchmarks/records/{record.name}": f"records/{record.name}" for record in records}
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
@@ -205,7 +207,9 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     sys.path.insert(0, str(REPOSITORY))  # the site is of these sources, also where another version is installed
     elsewhere = files_of_the_repository()
     made = algorithm_pages() | api_pages() | notebook_pages()
-    made |= {page: (REPOSITORY / file).read_text(encoding="utf-8") for file, page in elsewhere.items()}
+    made |= {
+        page: (REPOSITORY / file).read_text(encoding="utf-8") for file, page in elsewhere.items() if page not in made
+    }
     for address, text in made.items():
         files.append(File.generated(config, address, content=text))
 
