@@ -1,201 +1,181 @@
-"""A GPU against the CPU: the same numbers from every algorithm, from Hessians and surfaces, then how much faster.
+"""A GPU against the CPU: the same numbers from everything, then how fast it is, beside the targets of issue 17.
 
-    python benchmarks/gpu.py --json record.json          # under 8 minutes; exit code 1 where numbers differ
-    python benchmarks/gpu.py --device cpu --quick        # the same checks of the CPU with itself, to try the script
+    python benchmarks/gpu.py --json record.json            # under 8 minutes; exit code 1 where something is wrong
+    python benchmarks/gpu.py --device cpu --quick          # the same checks of the CPU with itself, to try the script
+    python benchmarks/gpu.py --sections executors rounds   # some of it
 
-It makes its own data (noise around one random pattern a class) and needs no network.  Every check runs in float64,
-where only the order of sums differs, and Hessians in float32 and TF32 too, against what their rounding allows.
+It makes its own data (noise around one random pattern a class) and needs no network.  Each section is a process of its
+own with a time of its own, the most important first: an error, a crash or a hang of one is recorded with its traceback,
+and the others go on.  Keep the JSON of a run as a dated file of benchmarks/records.
 """
 
 from __future__ import annotations
 
 import json
+import os
+import platform
+import shutil
+import subprocess
 import sys
 import tempfile
 import time
-from dataclasses import dataclass, replace
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
+import gpu_checks
+import gpu_times
 import torch
 import tyro
-from all_algorithms import LINES
-from hessian_arithmetic import seconds
+from gpu_report import Report
 
-from analysis import measure_hessian, measure_surface
-from landscape import FedscapeError, Landscape, build_model
-from landscape.compute.randomness import torch_generator
+from landscape import FedscapeError
+from landscape.storage.files import write_text
 from landscape.terminal.table import Table
-from trainers import Settings as Training
-from trainers import train
-from trainers.__main__ import read
 
-FLOAT64, SPECTRAL, LOSS = 1e-9, 1e-6, 1e-6
-HESSIAN = {"float64": 1e-8, "float32": 1e-4, "tf32": 2e-2}
-"""Allowed relative differences: of parameters and losses in float64, of traces and densities in it, of a surface's
-losses in float32, of eigenvalues by type."""
+_START = 25.0
+"""Seconds that a section's process may take beyond its own: to start, and to end what is under way."""
+
+
+@dataclass(frozen=True)
+class Section:
+    """A part of the benchmark.
+
+    Attributes:
+        run: does it.
+        budget: its seconds on a GPU; what is left out then is noted.
+    """
+
+    run: Callable[[Report], None]
+    budget: float
+
+
+SECTIONS = {
+    "recording": Section(gpu_checks.recording, 25),
+    "executors": Section(gpu_checks.executors, 90),
+    "rounds": Section(gpu_times.rounds, 80),
+    "hessians": Section(gpu_checks.hessians, 35),
+    "faults": Section(gpu_checks.faults, 35),
+    "spectrum": Section(gpu_times.spectrum, 50),
+    "precisions": Section(gpu_times.precisions, 25),
+    "surfaces": Section(gpu_checks.surfaces, 15),
+    "layouts": Section(gpu_times.layouts, 20),
+}
 
 
 @dataclass(frozen=True)
 class Settings:
-    """What is compared."""
+    """What is compared and measured."""
 
     device: str = "cuda"
     """the device that is compared with the CPU"""
     quick: bool = False
     """few algorithms and small networks"""
+    sections: tuple[str, ...] = tuple(SECTIONS)
+    """some of them only"""
+    together: bool = False
+    """all in this process: an error of CUDA then spoils the sections behind it"""
     json: Path | None = None
     """write all figures there"""
 
 
-@dataclass
-class Checks:
-    """Differences found, and what was allowed.
-
-    Attributes:
-        rows: (what, relative difference, allowed).
-    """
-
-    rows: list[tuple[str, float, float]]
-
-    def note(self, what: str, here: Any, there: Any, allowed: float) -> None:
-        """Compare two arrays: the largest difference as a share of the largest value."""
-        a, b = (np.asarray(torch.as_tensor(x).cpu(), dtype=np.float64) for x in (here, there))
-        scale = float(np.abs(b).max()) or 1.0
-        self.rows.append((what, float(np.abs(a - b).max()) / scale, allowed))
-
-    @property
-    def failed(self) -> list[str]:
-        """What differs by more than is allowed (a not-a-number does)."""
-        return [what for what, difference, allowed in self.rows if not difference <= allowed]
+def here(name: str, settings: Settings, path: Path | None) -> dict[str, Any]:
+    """One section in this process."""
+    start = time.perf_counter()
+    report = Report(settings.device, settings.quick, start + SECTIONS[name].budget, path)
+    fault = None
+    try:
+        SECTIONS[name].run(report)
+    except Exception:  # whatever it is, it is told, and the others go on
+        fault = traceback.format_exc()
+    return {**report.plain(), "fault": fault, "seconds": time.perf_counter() - start}
 
 
-def images(n: int, shape: tuple[int, ...], seed: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
-    """Noise around one random pattern for each of ten classes, in float32, and labels."""
-    draw, labels = torch_generator(seed, "gpu benchmark"), torch.arange(n) % 10
-    return torch.randn(10, *shape, generator=draw)[labels] + torch.randn(n, *shape, generator=draw), labels
+def apart(name: str, settings: Settings, folder: Path) -> dict[str, Any]:
+    """One section in a process of its own: what it found, also where it crashed or did not end."""
+    start, partial, whole = time.perf_counter(), folder / f"{name}-rows.json", folder / f"{name}.json"
+    words = ["--sections", name, "--together", "--device", settings.device, "--json", str(whole)]
+    command = [sys.executable, __file__, *words, *(["--quick"] if settings.quick else [])]
+    environment = {**os.environ, "FEDSCAPE_GPU_ROWS": str(partial)}
+    try:
+        done = subprocess.run(
+            command, env=environment, timeout=SECTIONS[name].budget + _START, capture_output=True, text=True
+        )
+        fault = None if whole.exists() else f"exit code {done.returncode}\n{done.stderr[-4000:]}"
+    except subprocess.TimeoutExpired as error:
+        told = error.stderr or b""
+        text = told if isinstance(told, str) else told.decode(errors="replace")
+        fault = f"it did not end in {SECTIONS[name].budget + _START:.0f} s\n{text[-4000:]}"
+    if whole.exists():
+        return dict(json.loads(whole.read_text())["sections"][name])
+    found = json.loads(partial.read_text()) if partial.exists() else Report(settings.device, True, 0.0).plain()
+    return {**found, "fault": fault, "seconds": time.perf_counter() - start}
 
 
-def data_file(folder: Path) -> Path:
-    """An ``.npz`` file of 400 training and 100 test images of 8×8 pixels."""
-    x, y = (part.numpy() for part in images(500, (1, 8, 8)))
-    np.savez(folder / "data.npz", x_train=x[:400], y_train=y[:400], x_test=x[400:], y_test=y[400:])
-    return folder / "data.npz"
+def shown(name: str, found: dict[str, Any]) -> None:
+    """Print what a section found."""
+    print(f"== {name}, {found['seconds']:.0f} s")
+    if found["checks"]:
+        print(Table(("what", "relative difference", "allowed"), tuple(map(tuple, found["checks"]))))
+    if found["figures"]:
+        rows = tuple(
+            (row["what"], row["value"], row["unit"], "" if row["target"] is None else f"at most {row['target']:g}")
+            for row in found["figures"]
+        )
+        print(Table(("what", "measured", "unit", "target"), rows))
+    for note in found["notes"]:
+        print(f"note: {note}")
+    if found["fault"]:
+        print(f"FAULT in {name}:\n{found['fault']}")
+    print(flush=True)
 
 
-def landscape(model: str, n: int, device: str, dtype: str) -> Landscape:
-    """A network after some steps of SGD on the CPU, and its images."""
-    x, y = images(n, (3, 32, 32))
-    net = build_model(model, seed=0, input_shape=(3, 32, 32), classes=10)
-    optimizer = torch.optim.SGD(net.parameters(), lr=0.02, momentum=0.9)
-    for _ in range(6):
-        optimizer.zero_grad()
-        torch.nn.functional.cross_entropy(net(x), y).backward()
-        optimizer.step()
-    return Landscape(net, (x, y), device=device, dtype=dtype)
-
-
-def algorithms(checks: Checks, settings: Settings, folder: Path) -> None:
-    """Three rounds of every algorithm in float64 on both devices."""
-    data = data_file(folder)
-    budget = (
-        f"--data {data} --model digits_mlp --partition dirichlet:0.3 --clients 6 --per-round 3 --rounds 3 "
-        "--local-epochs 1 --batch-size 16 --lr 0.05 --clip 10 --save-every 0 --dtype float64 --quiet"
-    )
-    for line in LINES[:3] if settings.quick else LINES:
-        weights = []
-        for device in (settings.device, "cpu"):
-            out = folder / f"{line.replace(' ', '_')}-{len(weights)}"
-            command = read([*line.split(), *budget.split(), "--device", device, "--out", str(out)])
-            run = train(command.algorithm, command.settings, command.parts, out=out)
-            weights.append(Landscape.from_checkpoint(run.checkpoint, device="cpu", dtype="float64").weights)
-        checks.note(f"{line}: parameters after 3 rounds", *weights, FLOAT64)
-
-
-def hessians(checks: Checks, settings: Settings) -> None:
-    """Eigenvalues, trace and density of networks in every type."""
-    nets = [("convnet_tiny", 32)] if settings.quick else [("lenet_fed", 512), ("resnet20_gn", 128)]
-    asked: dict[str, Any] = {"trace_probes": 10, "density": True, "density_probes": 2, "density_steps": 8}
-    for model, n in nets:
-        truth = measure_hessian(landscape(model, n, "cpu", "float64"), 3, **asked)
-        for dtype, allowed in HESSIAN.items():
-            if dtype == "tf32" and settings.device == "cpu":
-                continue
-            found = measure_hessian(landscape(model, n, settings.device, dtype), 3, **asked)
-            checks.note(f"{model} {dtype}: eigenvalues", found.eigen.values, truth.eigen.values, allowed)
-            if dtype == "float64":  # the same probes, drawn on the CPU
-                pairs = [(one.trace, one.density) for one in (found, truth)]
-                traces = [trace.value for trace, _ in pairs if trace]
-                moments = [density.moment(2) for _, density in pairs if density]
-                checks.note(f"{model} {dtype}: trace", *traces, SPECTRAL)
-                checks.note(f"{model} {dtype}: second moment of the density", *moments, SPECTRAL)
-
-
-def surfaces(checks: Checks, settings: Settings) -> None:
-    """Losses and accuracies over a grid."""
-    model = "convnet_tiny" if settings.quick else "lenet_fed"
-    for dtype, allowed in (("float64", FLOAT64), ("float32", LOSS)):
-        found = [
-            measure_surface(landscape(model, 64, device, dtype), points=3, workers=1)
-            for device in (settings.device, "cpu")
-        ]
-        checks.note(f"{model} {dtype}: surface", *(one.loss for one in found), allowed)
-
-
-def timings(settings: Settings, folder: Path) -> list[tuple[str, float, float]]:
-    """(what, seconds on the CPU, seconds on the device)."""
-    rows = []
-    nets = (
-        [("convnet_tiny", 32)] if settings.quick else [("lenet_fed", 2048), ("resnet20_gn", 512), ("resnet18_gn", 256)]
-    )
-    for model, n in nets:
-        there = {device: landscape(model, n, device, "float32") for device in ("cpu", settings.device)}
-        for what, work in (
-            ("loss", lambda here: here.value()),
-            ("gradient", lambda here: here.gradient()),
-            ("Hessian-vector product", lambda here: here.hvp(None, here.weights)),
-        ):
-            each = [seconds(lambda here=here, work=work: work(here), 3) for here in there.values()]  # type: ignore[misc]
-            rows.append((f"{model}, {n} images: {what}", each[0], each[-1]))
-    data = data_file(folder)
-    training = Training(data=str(data), model="digits_mlp", clients=6, per_round=3, rounds=5, eval_every=0)
-    spent: list[float] = []
-    for device in ("cpu", settings.device):
-        for attempt in ("first", "second"):  # the first starts kernels
-            start = time.perf_counter()
-            train(
-                read(["fedavg"]).algorithm,
-                replace(training, device=device),
-                out=folder / f"{attempt}-{device}-{len(spent)}",
-            )
-            spent.append(time.perf_counter() - start)
-    rows.append(("digits_mlp: 5 rounds of FedAvg", spent[1], spent[3]))
-    return rows
+def machine(settings: Settings) -> dict[str, Any]:
+    """What it was measured on."""
+    git, commit = shutil.which("git"), ""  # a machine that is lent may have neither git nor the repository
+    if git:
+        asked = subprocess.run([git, "rev-parse", "HEAD"], capture_output=True, text=True, cwd=Path(__file__).parent)
+        commit = asked.stdout.strip()
+    about: dict[str, Any] = {
+        "device": "CPU", "processor": platform.machine(), "cores": os.cpu_count(), "torch": torch.__version__,
+        "cuda": torch.version.cuda, "python": platform.python_version(), "commit": commit or "unknown",
+    }  # fmt: skip
+    if settings.device.startswith("cuda"):
+        properties = torch.cuda.get_device_properties(settings.device)
+        about |= {"device": properties.name, "memory": properties.total_memory, "cudnn": torch.backends.cudnn.version()}
+    return about
 
 
 def main(settings: Settings) -> int:
-    """Compare, time, print, write; 1 where something differs."""
+    """Compare, time, print, write; 1 where something differs or failed."""
+    if unknown := set(settings.sections) - set(SECTIONS):
+        raise SystemExit(f"there is no section {', '.join(sorted(unknown))}: give some of {', '.join(SECTIONS)}")
     if settings.device.startswith("cuda") and not torch.cuda.is_available():
         raise FedscapeError("there is no CUDA device here: give --device cpu to try the script")
-    name = torch.cuda.get_device_name() if settings.device.startswith("cuda") else "CPU"
-    print(f"{name}, torch {torch.__version__}, CUDA {torch.version.cuda}", flush=True)
-    checks = Checks([])
+    if not settings.device.startswith("cuda"):
+        torch.set_num_threads(1)  # the networks are small, and threads that wait for each other are slow
+    together = settings.together or not settings.device.startswith("cuda")
+    record: dict[str, Any] = {**machine(settings), "sections": {}}
+    print(", ".join(f"{name} {value}" for name, value in record.items() if name != "sections"), flush=True)
+    rows = os.environ.get("FEDSCAPE_GPU_ROWS")
     with tempfile.TemporaryDirectory() as folder:
-        for part in (lambda: hessians(checks, settings), lambda: surfaces(checks, settings),
-                     lambda: algorithms(checks, settings, Path(folder))):  # fmt: skip
-            start, before = time.perf_counter(), len(checks.rows)
-            part()
-            print(Table(("what", "relative difference", "allowed"), tuple(checks.rows[before:])))
-            print(f"in {time.perf_counter() - start:.0f} s\n", flush=True)
-        times = timings(settings, Path(folder))
-    print(Table(("what", "CPU s", "device s", "ratio"), tuple((*row, row[1] / row[2]) for row in times)))
-    if settings.json is not None:
-        record = {"device": name, "torch": torch.__version__, "cuda": torch.version.cuda, "checks": checks.rows}
-        settings.json.write_text(json.dumps({**record, "failed": checks.failed, "seconds": times}, indent=1))
-    for what in checks.failed:
+        for name in settings.sections:
+            found = here(name, settings, Path(rows) if rows else None) if together else apart(
+                name, settings, Path(folder)
+            )  # fmt: skip
+            record["sections"][name] = found
+            shown(name, found)
+            if settings.json is not None:
+                write_text(settings.json, json.dumps(record, indent=1) + "\n")
+    wrong = [f"{name}: {what}" for name, found in record["sections"].items() for what in found["differing"]]
+    faults = [name for name, found in record["sections"].items() if found["fault"]]
+    for what in wrong:
         print(f"DIFFERS: {what}", file=sys.stderr)
-    return 1 if checks.failed else 0
+    if faults:
+        print(f"FAILED: {', '.join(faults)}", file=sys.stderr)
+    return 1 if wrong or faults else 0
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +13,10 @@ from torch import Tensor, nn
 from landscape.activations import MAN
 from landscape.autograd.preconditions import require_function
 from landscape.autograd.products import GaussNewtonProducts, HessianProducts, OutputCurvature
+from landscape.autograd.recorded import RecordedProducts
 from landscape.checkpoints.checkpoint import Checkpoint
 from landscape.checkpoints.opening import open_for_measurement
+from landscape.compute.graphs import CudaGraph
 from landscape.compute.randomness import global_seed
 from landscape.data.batches import Batches, Objective
 from landscape.data.samples import Samples
@@ -250,18 +253,28 @@ class Landscape(Problem):
         """
         return self.hessian(w, graph_memory=0)(v)
 
-    def hessian(self, w: Tensor | None = None, *, graph_memory: int | str | None = None) -> HessianProducts:
+    def hessian(
+        self, w: Tensor | None = None, *, graph_memory: int | str | None = None, recorded: bool = False
+    ) -> HessianProducts:
         """Hessian-vector products at one point, for many calls.
 
         Args:
             w: the point, [d]; ``None`` is ``weights``.
             graph_memory: bytes (or a text such as ``500MB``) to spend on keeping gradients' graphs between calls,
                 which saves about a third of each product; a quarter of the free memory unless given, 0 keeps none.
+            recorded: replay passes as CUDA graphs, without kept graphs of gradients
+                (:class:`landscape.autograd.recorded.RecordedProducts`); not run on a GPU yet.
 
         Raises:
-            FedscapeError: ``graph_memory`` is not an amount of memory.
+            FedscapeError: ``graph_memory`` is not an amount of memory; ``recorded`` on another device than CUDA.
         """
-        return HessianProducts(self._flat, self.loss, self._batches, self.weights if w is None else w, graph_memory)
+        at = self.weights if w is None else w
+        if not recorded:
+            return HessianProducts(self._flat, self.loss, self._batches, at, graph_memory)
+        if self.device.type != "cuda":
+            raise FedscapeError(f"products are recorded as CUDA graphs, and this landscape is on {self.device}")
+        record = partial(CudaGraph, device=self.device)
+        return RecordedProducts(self._flat, self.loss, self._batches, at, record)
 
     def gauss_newton(
         self, w: Tensor | None = None, kind: OutputCurvature = "ggn", *, seed: int = 0

@@ -82,7 +82,7 @@ for place, name in enumerate(("FedSAM", "SCAFFOLD"), 1):
     axes.text(
         0.01, 0.25 - place, sentence("λ1", effect, name, "FedAvg"), transform=axes.get_yaxis_transform(), fontsize=8
     )
-axes.axvline(1, color="black", linewidth=1)
+axes.axvline(1, color="black", linewidth=1, zorder=0, alpha=0.5)
 axes.set_yticks((-1, -2), ("FedSAM", "SCAFFOLD"))
 axes.set(xlabel="λ1 as a multiple of FedAvg's", ylim=(-2.5, -0.5), xlim=(0, None))
 plt.show()

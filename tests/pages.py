@@ -46,7 +46,7 @@ def as_module(words: list[str]) -> list[str] | None:
         return [*COMMANDS[words[1]].split(), *words[2:]]
     if words[:2] == ["python", "-m"]:
         return words[2:]
-    if words[:1] == ["torchrun"] and "-m" in words:
+    if words[0] in ("torchrun", "sbatch") and "-m" in words:
         return words[words.index("-m") + 1 :]
     return None
 

@@ -10,6 +10,7 @@ import time
 import pytest
 
 from tests.conftest import REPOSITORY
+from tests.processes import free_port
 from trainers.runs import read_runs
 
 SCRIPT = REPOSITORY / "docs" / "slurm-requeue.sh"
@@ -69,3 +70,48 @@ def test_a_training_that_the_scheduler_stops_is_requeued_and_goes_on(cluster, tm
         job.communicate(timeout=PATIENCE)
     assert (job.returncode, read_runs([out])[0].rounds) == (0, rounds + 1)
     assert told(tmp_path) == "requeue 4242\n"
+
+
+RANK = REPOSITORY / "docs" / "slurm-rank.sh"
+TWO_TASKS = """#!/bin/bash
+# As srun --ntasks=2: the tasks' numbers, and the largest of their exit codes.
+trap 'true' TERM USR1
+for task in 0 1; do SLURM_PROCID=$task SLURM_LOCALID=$task SLURM_NTASKS=2 "$@" & tasks[task]=$!; done
+worst=0
+for task in 0 1; do
+    wait "${tasks[task]}"; code=$?
+    while [ "$code" -gt 128 ] && kill -0 "${tasks[task]}" 2>/dev/null; do wait "${tasks[task]}"; code=$?; done
+    [ "$code" -gt "$worst" ] && worst=$code
+done
+exit "$worst"
+"""
+
+
+@pytest.mark.slow
+def test_the_ranks_of_a_job_are_requeued_together_and_go_on(cluster, tmp_path):
+    (tmp_path / "tools" / "srun").write_text(TWO_TASKS)
+    cluster |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
+    out = tmp_path / "run"
+
+    def job(rounds):
+        words = ["-m", "trainers", "scaffold", "--clients", "4", "--per-round", "2", "--device", "cpu", "--resume"]
+        words += ["--quiet", "--rounds", str(rounds), "--out", str(out)]
+        return subprocess.Popen(
+            ["bash", SCRIPT, "bash", RANK, sys.executable, *words],
+            env=cluster, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True,
+        )  # fmt: skip
+
+    with job(100_000) as first:
+        begin = time.monotonic()
+        while not (out / "metrics.jsonl").exists() or not (out / "metrics.jsonl").read_bytes():
+            assert first.poll() is None and time.monotonic() - begin < PATIENCE  # noqa: PT018
+            time.sleep(0.01)
+        os.killpg(first.pid, signal.SIGUSR1)
+        said = first.communicate(timeout=PATIENCE)[1]
+    assert (first.returncode, told(tmp_path)) == (75, "requeue 4242\n")
+    assert said.startswith("stopped by SIGUSR1 after round ")
+    assert said.count("\n") == 1
+    rounds = read_runs([out])[0].rounds
+    with job(rounds + 1) as second:
+        second.communicate(timeout=PATIENCE)
+    assert (second.returncode, read_runs([out])[0].rounds) == (0, rounds + 1)

@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
@@ -31,6 +32,7 @@ from trainers.config import with_config
 from trainers.flags import PartFlags, part_flags
 from trainers.own import own_algorithm
 from trainers.parts.parts import Parts
+from trainers.ranks import launch, obey_launcher, to_launch
 from trainers.runs.run import Run, train
 from trainers.settings import Settings, optional
 
@@ -51,13 +53,16 @@ class Output:
     """continue the run in --out after a kill, or add rounds to it; starts it where there is none"""
     profile: Annotated[Path | None, tyro.conf.arg(metavar="DIR", help_behavior_hint="(default: none)")] = None
     """look where the time of three rounds after the first goes: tables on the screen, profile.json and trace.json.gz
-    there; the model is the same, bit for bit"""
+    there; the model is the same, bit for bit; of several ranks the first is looked at, and how long it waits"""
     config: Annotated[Path | None, optional("FILE", "none")] = None
     """options from a TOML file (rounds = 200, by their names; algorithm = "fedsam", too), or from a run directory's
     config.json; those of the command line go first, and --no-NAME takes back a switch"""
     log: Annotated[Literal["tensorboard"] | None, optional("{tensorboard}", "none")] = None
     """write the metrics as TensorBoard's events, too (DIR/tensorboard); needs pip install 'fedscape[tensorboard]'"""
     force: ForceFlag = False
+    ranks: Annotated[int, tyro.conf.arg(metavar="N")] = 1
+    """so many processes on this machine share the local work of a round, with one CPU thread each unless
+    OMP_NUM_THREADS says more (torchrun starts them on several machines: docs/cluster.md)"""
     quiet: bool = False
     """no progress bar"""
 
@@ -153,9 +158,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if given and given[0] in COMMANDS:
         return COMMANDS[given[0]](given[1:])
     command = read(given)
+    _check_profile(command)
+    if to_launch(command.output.ranks):
+        return launch(command.output.ranks, "trainers", given)
+    obey_launcher()
     name = algorithm_name(command.algorithm)
     out = command.output.out or Path("runs") / name.replace(":", ".")  # Windows has no colons in names of files
-    _check_profile(command)
+    first = os.environ.get("RANK", "0") == "0"
     options: dict[str, Any] = {
         "resume": command.output.resume,
         "force": command.output.force,
@@ -163,10 +172,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "log": command.output.log,
     }
     going_on = continuing(f"the rounds done so far are in {out}: the same command with --resume continues")
-    with going_on, told("round", command.output.profile):
+    with going_on, told("round", command.output.profile if first else None):
         result = train(command.algorithm, command.settings, command.parts, out=out, **options)
-    print(_summary(name, result, command.settings.rounds))
-    if command.parts.dp is not None and result.metrics:
+    if first:
+        print(_summary(name, result, command.settings.rounds))
+    if first and command.parts.dp is not None and result.metrics:
         share = command.settings.per_round / command.settings.clients
         print(command.parts.dp.told(result.metrics[-1]["round"], share))
     return EXIT_DIVERGED if result.status == "diverged" else 0

@@ -22,7 +22,7 @@ Aggregation = Literal["ratio", "unbiased"]
 """How the models of the sampled clients make the server's."""
 LastBatch = Literal["keep", "drop"]
 """Whether an epoch's last short batch is kept."""
-ExecutorName = Literal["auto", "sequential", "batched"]
+ExecutorName = Literal["auto", "sequential", "batched", "graphs"]
 """How the local work of the sampled clients is computed."""
 Where = Literal["auto", "device", "host", "disk"]
 """Where clients' states are stored; ``auto`` chooses by their size."""
@@ -135,7 +135,8 @@ class Settings:
     with its label ratios too, by a split over the clients (partition_test.npz)"""
     executor: ExecutorName = "auto"
     """the sampled clients are trained one after the other (sequential), or several at once (batched: as rows of one
-    state, equal to rounding, several times as fast on small networks); auto: by the sizes of model and batch"""
+    state, equal to rounding, several times as fast on small networks), or by a recorded step (graphs: CUDA graphs, not
+    run on a GPU yet); auto: one of the first two, by the sizes of model and batch"""
     clients_at_once: Annotated[int | None, optional("N", "as many as fit")] = None
     """with --executor batched, so many clients at once at most"""
     client_store: Where = "auto"

@@ -10,6 +10,7 @@ from functools import cache
 
 import torch
 from threadpoolctl import ThreadpoolController
+from torch import Tensor
 
 from landscape.errors import FedscapeError
 
@@ -57,6 +58,22 @@ def resolve_dtype(name: str | torch.dtype) -> torch.dtype:
     if dtype is None or dtype not in DTYPES.values():
         raise FedscapeError(f"unknown dtype '{name}': give float32 or float64")
     return dtype
+
+
+def on_device(tensor: Tensor, device: torch.device) -> Tensor:
+    """A tensor of the host's memory on a device; the host does not wait for a copy to CUDA.
+
+    Such a copy goes through pinned memory, which PyTorch keeps until it is done.
+
+    Example:
+        >>> import torch
+        >>> from landscape.compute.devices import on_device
+        >>> on_device(torch.tensor([1.0]), torch.device("cpu"))
+        tensor([1.])
+    """
+    if device.type != "cuda" or tensor.device.type != "cpu":
+        return tensor.to(device)
+    return tensor.pin_memory().to(device, non_blocking=True)
 
 
 def memory_size(text: str | int) -> int:
@@ -155,7 +172,8 @@ def reproducible_arithmetic(tf32: bool = False) -> Iterator[None]:
 
     By default cuDNN convolutions use TF32 (10-bit mantissa), and so do matrix products if the user has lowered
     PyTorch's precision.  The relative error is about 1e-3, too large for small eigenvalues, so measurements and runs
-    switch it off.  The settings are restored on exit.
+    switch it off.  cuDNN's choice of algorithms by timing them stays off, too: another process could choose others.
+    The settings are restored on exit.
     """
     with _matrix_products("high" if tf32 else "highest"):
         if not torch.backends.cudnn.is_available():

@@ -37,6 +37,11 @@ def rank_and_world() -> tuple[int, int]:
     return 0, 1
 
 
+def first_rank() -> bool:
+    """Whether this process is the first of its group, or alone; also inside :func:`apart`."""
+    return not (dist.is_available() and dist.is_initialized() and dist.get_rank())
+
+
 @contextmanager
 def apart() -> Iterator[None]:
     """Inside, this process computes as if it were the only one: over all samples, without communication."""
@@ -77,12 +82,36 @@ def report_failure(message: str, *, consequence: bool = False) -> None:
             is printed instead.
     """
     rank, world = os.environ.get("RANK", ""), os.environ.get("WORLD_SIZE", "")
-    if not (rank.isdigit() and world.isdigit()) or world == "1":
+    if _speaks is not None:
+        if _speaks:
+            _print_error(message)
+    elif not (rank.isdigit() and world.isdigit()) or world == "1":
         print(f"error: {message}", file=sys.stderr)
     elif (store := _torchrun_store()) is None:
         print(f"error: rank {rank}: {message}", file=sys.stderr)
     else:
         report_once(store, "" if consequence else message, int(rank), int(world), PATIENCE, message)
+
+
+_speaks: bool | None = None
+"""Whether this rank alone reports failures; ``None`` where the ranks must find out who does."""
+
+
+def leave_reports_to_first(speaks: bool | None) -> None:
+    """The ranks have told one another why they end: one of them reports it, and the others are silent.
+
+    Args:
+        speaks: whether it is this one; ``None``: it is not known yet.
+    """
+    global _speaks
+    _speaks = speaks
+
+
+def may_tell(rank: int) -> bool:
+    """Whether this rank is the one to report that another one is gone: the first, or of those that miss it one."""
+    if rank == 0 or (store := _torchrun_store()) is None:
+        return rank <= 1
+    return store.add("gone", 1) == 1
 
 
 def report_once(

@@ -71,8 +71,7 @@ _ALL = (
         ),
         (
             "--data", "--data-dir", "--model", "--partition", "--clients", "--per-round", "--rounds", "--local-epochs",
-            "--batch-size", "--lr", "--weight-decay", "--seed", "--device", "--out", "--resume",
-            "--config",
+            "--batch-size", "--lr", "--seed", "--device", "--out", "--resume", "--ranks", "--config",
         ),
         "ALGORITHM [OPTIONS]",
     ),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from landscape.compute.distributed import rank_and_world
+from landscape.compute.distributed import first_rank
 
 _told: set[str] = set()
 
@@ -15,6 +15,6 @@ def notice(sentence: str) -> None:
     Characters that a terminal would obey are left out: a name may come from anywhere.
     """
     plain = "".join(c for c in sentence if c.isprintable())
-    if plain not in _told and rank_and_world()[0] == 0:
+    if plain not in _told and first_rank():
         print(plain, file=sys.stderr)
     _told.add(plain)

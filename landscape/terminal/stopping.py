@@ -88,6 +88,13 @@ _waiting: list[Stop] = []
 """Those who wait for a moment in which they can stop, the innermost last."""
 
 
+def ask_to_stop(number: int) -> bool:
+    """Ask work that waits for a moment to stop in, as a signal of this number does; whether there is such work."""
+    for stop in _waiting:
+        stop.asked = number
+    return bool(_waiting)
+
+
 @contextmanager
 def deferring() -> Iterator[Stop]:
     """Inside, SIGTERM and SIGUSR1 are noted, and the work looks at :attr:`Stop.asked` where it can stop."""
@@ -132,10 +139,8 @@ def listening() -> Iterator[None]:
             os.kill(os.getpid(), number)
             return
         heard.append(number)
-        if not _waiting:
+        if not ask_to_stop(number):
             raise StoppedError(number)
-        for stop in _waiting:
-            stop.asked = number
 
     def ignored(unraisable: sys.UnraisableHookArgs) -> None:
         # Python drops what is raised in a destructor or a weak reference's callback, and the work would go on.

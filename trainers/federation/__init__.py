@@ -6,6 +6,7 @@ from trainers.federation.batches import batch_indices
 from trainers.federation.client_store import ClientStore
 from trainers.federation.execution import ClientResult, Executor, SequentialExecutor
 from trainers.federation.federation import Federation, RoundRecord
+from trainers.federation.graphs import GraphsExecutor
 from trainers.federation.local import LocalWork, local_step
 from trainers.federation.sampling import sampled_clients
 
@@ -16,6 +17,7 @@ __all__ = [
     "ClientStore",
     "Executor",
     "Federation",
+    "GraphsExecutor",
     "LocalWork",
     "RoundRecord",
     "SequentialExecutor",

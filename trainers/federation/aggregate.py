@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from landscape.compute.cost import threads_for
+from landscape.compute.devices import on_device
 from trainers.algorithm import Mean, State
 
 _CHANGES = ("delta", "shift")  # of models: d_i, and a_i − w^t where clients begin at points of their own
@@ -42,7 +43,7 @@ class Aggregate:
         self._models: Tensor | None = None
         self._weight, self._count, self._steps = 0.0, 0, 0.0
         self._centre: Tensor | None = None
-        self._spread = 0.0
+        self._spread: float | Tensor = 0.0  # on the device, so that the host need not wait for each client
 
     def add(self, upload: dict[str, Tensor], weight: float, model: Tensor, steps: int = 0) -> None:
         """Add one client: the tensors it sent, its p_i, its local model w_i ([d]), its steps K_i."""
@@ -79,7 +80,8 @@ class Aggregate:
         if len(weights) == 1:
             self.add({name: sent[0] for name, sent in uploads.items()}, weights[0], models[0], steps[0])
             return
-        count, weight, shares = len(weights), sum(weights), models.new_tensor(weights, dtype=torch.float64)
+        count, weight = len(weights), sum(weights)
+        shares = on_device(torch.tensor(weights, dtype=torch.float64), models.device)
         self._steps += sum(share * own for share, own in zip(weights, steps, strict=True))
         for name, sent in uploads.items():
             sent = sent if sent.is_floating_point() else sent.to(models.dtype)
@@ -115,16 +117,16 @@ class Aggregate:
         """(1/n) Σ ‖w_i − w‖² over the sampled clients (Sun et al., ICML 2023, Table 2, with w = w^{t+1})."""
         assert self._centre is not None
         shift = self._centre - w
-        return self._spread / self._count + _product(shift, shift)
+        return float(self._spread / self._count + _product(shift, shift))
 
 
-def _square(a: Tensor) -> float:
-    """‖a‖² in float64."""
+def _square(a: Tensor) -> Tensor:
+    """‖a‖² in float64, on the device."""
     with threads_for(2 * a.numel()):
-        return float(torch.linalg.vector_norm(a, dtype=torch.float64)) ** 2
+        return torch.linalg.vector_norm(a, dtype=torch.float64).square()
 
 
-def _product(a: Tensor, b: Tensor) -> float:
-    """a·b in float64; BLAS would start all threads for vectors of any length."""
+def _product(a: Tensor, b: Tensor) -> Tensor:
+    """a·b in float64, on the device; BLAS would start all threads for vectors of any length."""
     with threads_for(2 * a.numel()):
-        return torch.dot(a.double(), b.double()).item()
+        return torch.dot(a.double(), b.double())

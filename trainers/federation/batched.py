@@ -12,6 +12,7 @@ from torch import Tensor
 
 from landscape.autograd.flat import FlatModule
 from landscape.autograd.stacked import StackedModule
+from landscape.compute.devices import on_device
 from landscape.compute.randomness import stream_seed, torch_generator
 from landscape.data.samples import Samples
 from landscape.errors import FedscapeError
@@ -89,14 +90,14 @@ class Crowd:
             statistics = _joined(buffers) if buffers else None
         if list(order) == self.clients:
             return w, state, statistics
-        places = torch.tensor([self.clients.index(client) for client in order], device=w.device)
+        places = on_device(torch.tensor([self.clients.index(client) for client in order]), w.device)
         statistics = None if statistics is None else {name: b[places] for name, b in statistics.items()}
         return w[places], State.of({name: tensor[places] for name, tensor in vars(state).items()}), statistics
 
     def mean_losses(self) -> Tensor:
         """Of each client over the samples it has seen, float64 [S], in the order of ``clients``."""
         losses = torch.nn.utils.rnn.pad_sequence(self.losses).double()  # [S, K]
-        weights = torch.from_numpy(padded(self.counts)).to(losses)
+        weights = on_device(torch.from_numpy(padded(self.counts)).to(losses.dtype), losses.device)
         return (weights * losses).sum(dim=1) / weights.sum(dim=1)
 
 
@@ -266,7 +267,7 @@ class BatchedExecutor(SequentialExecutor):
             orders += batch_order(held, local.batch_size, counts, self._order, local.last_batch)
         begins = np.repeat([self._begins[client] for client in crowd.clients], [sum(own) for own in crowd.counts])
         samples = self._samples.index_select(0, torch.cat(orders).add_(torch.from_numpy(begins)))
-        places = beside(samples, crowd.counts).to(self._data.device)
+        places = on_device(beside(samples, crowd.counts), self._data.device)
         by_step = crowd.by_step()
         if not self._drawn_apart:
             return Supply(self._stock, places, by_step).at
@@ -299,7 +300,9 @@ class BatchedExecutor(SequentialExecutor):
 
 def _steps(steps: Sequence[int], like: Tensor) -> int | Tensor:
     """K of all, or that of each in a column [S, 1] where they differ."""
-    return steps[0] if min(steps) == max(steps) else like.new_tensor(steps)[:, None]
+    if min(steps) == max(steps):
+        return steps[0]
+    return on_device(torch.tensor(steps, dtype=like.dtype), like.device)[:, None]
 
 
 def _row_each(name: str, sent: Tensor, w: Tensor) -> Tensor:

@@ -12,6 +12,7 @@ from landscape.partitions.partition import Partition
 from trainers.algorithm import Algorithm
 from trainers.federation.batched import BatchedExecutor, refusal, require_at_once
 from trainers.federation.execution import SequentialExecutor
+from trainers.federation.graphs import GraphsExecutor, ours, require_recorded
 from trainers.federation.local import LocalWork
 from trainers.settings import ExecutorName, Settings
 
@@ -38,7 +39,7 @@ class Choice:
     """An executor, and why it was taken.
 
     Attributes:
-        name: ``sequential`` or ``batched``.
+        name: ``sequential``, ``batched`` or ``graphs``.
         width: clients at once at most.
         reason: in half a sentence.
     """
@@ -55,15 +56,21 @@ class Choice:
             >>> print(Choice("batched", 20, "a step is small"))
             clients are trained up to 20 at once: a step is small (--executor batched)
         """
-        how = "one after the other" if self.name == "sequential" else f"up to {self.width} at once"
+        how = {
+            "sequential": "one after the other",
+            "batched": f"up to {self.width} at once",
+            "graphs": "one after the other, each step replayed as a CUDA graph",
+        }[self.name]
         return f"clients are trained {how}: {self.reason} (--executor {self.name})"
 
 
 def choose(model: FlatModule, data: Samples, algorithm: Algorithm, local: LocalWork, settings: Settings) -> Choice:
     """The executor that the settings ask for, or the one that suits the shapes and the device.
 
+    ``auto`` never takes CUDA graphs: they have not been measured yet (``benchmarks/gpu.py`` does it).
+
     Raises:
-        FedscapeError: several clients at once are asked for, and cannot be.
+        FedscapeError: several clients at once, or CUDA graphs, are asked for, and cannot be.
     """
     width = settings.clients_at_once or _width(model, settings)
     if settings.executor == "sequential":
@@ -71,6 +78,9 @@ def choose(model: FlatModule, data: Samples, algorithm: Algorithm, local: LocalW
     if settings.executor == "batched":
         require_at_once(StackedModule(model), data, algorithm, local)
         return Choice("batched", width, "as asked for")
+    if settings.executor == "graphs":
+        require_recorded(model, data, algorithm, local)
+        return Choice("graphs", 1, "as asked for")
     reason = _against(model, data, algorithm, local, width)
     return Choice("batched", width, "a step is small") if reason is None else Choice("sequential", 1, reason)
 
@@ -86,6 +96,8 @@ def executor(
     """The executor that was chosen."""
     if choice.name == "sequential":
         return SequentialExecutor(model, data, partition, algorithm, local)
+    if choice.name == "graphs":
+        return GraphsExecutor(model, data, partition, algorithm, local)
     return BatchedExecutor(model, data, partition, algorithm, local, choice.width)
 
 
@@ -99,7 +111,7 @@ def _against(model: FlatModule, data: Samples, algorithm: Algorithm, local: Loca
     kind = model.device.type
     if width == 1:
         return "there is one at a time"
-    if not all(_ours(part) for part in (algorithm, *vars(local.parts).values())):
+    if not all(ours(part) for part in (algorithm, *vars(local.parts).values())):
         return "an algorithm or part of your own may not be written for rows of clients"
     cost = cost_in(model.module, data, model.dtype)
     batch = local.batch_size or len(data)
@@ -108,7 +120,3 @@ def _against(model: FlatModule, data: Samples, algorithm: Algorithm, local: Loca
     if model.space.dimension >= MOST_PARAMETERS[kind]:
         return "rows of so many parameters do not stay in the caches"
     return refusal(StackedModule(model), data, algorithm, local)
-
-
-def _ours(part: object) -> bool:
-    return type(part).__module__.partition(".")[0] in ("trainers", "landscape", "builtins")

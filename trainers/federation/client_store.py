@@ -47,6 +47,8 @@ class ClientStore:
             less than a quarter of the free memory, and host memory if no folder is given.
         folder: for the files of ``disk``; created with the first file.
         clients: N, number of clients.
+        share: (rank, world) of a store that has the states of clients ``rank``, ``rank + world``, ... alone; all unless
+            given.
 
     Raises:
         FedscapeError: ``disk`` without a folder.
@@ -73,10 +75,12 @@ class ClientStore:
         where: Where = "auto",
         folder: str | Path | None = None,
         clients: int = 1,
+        share: tuple[int, int] = (0, 1),
     ) -> None:
         if where == "disk" and folder is None:
             raise FedscapeError("client states on disk need a folder for their files")
         self._initial, self._device, self._clients = initial, device, clients
+        self._share = share
         self._folder = None if folder is None else Path(folder)
         example = initial()
         self._names = tuple(example)
@@ -98,16 +102,27 @@ class ClientStore:
     @property
     def peak_memory(self) -> int:
         """Most bytes of memory that the states take: of all clients; on disk, of one client before and after work."""
-        return 2 * self._bytes if self._where == "disk" else self._clients * self._bytes
+        held = len(range(self._share[0], self._clients, self._share[1]))
+        return 2 * self._bytes if self._where == "disk" else held * self._bytes
+
+    @property
+    def keeps(self) -> bool:
+        """Whether clients keep anything."""
+        return bool(self._names)
+
+    def owns(self, client: int) -> bool:
+        """Whether the state of this client is here, and not in another rank's store."""
+        return client % self._share[1] == self._share[0]
 
     def describe(self) -> str:
         """One line: size of the states, where they are stored, and the most memory they take."""
         if not self._names:
             return "client states: none"
         place = {"device": f"on {self._device}", "host": "in host memory", "disk": f"on disk in {self._folder}"}
+        each = " a rank" if self._share[1] > 1 else ""
         return (
             f"client states: {self._clients:,} × {_size(self._bytes)} = {_size(self._clients * self._bytes)} "
-            f"{place[self._where]}, at most {_size(self.peak_memory)} of memory"
+            f"{place[self._where]}, at most {_size(self.peak_memory)} of memory{each}"
         )
 
     def fetch(self, client: int) -> State:
@@ -127,10 +142,12 @@ class ClientStore:
     def put(self, client: int, state: State) -> None:
         """Store the state of one client: only the tensors that the initial state has, no temporary ones.
 
+        Nothing is done for a client of another rank.
+
         Raises:
             FedscapeError: its file cannot be written; the earlier file is unchanged.
         """
-        if self._names:
+        if self._names and self.owns(client):
             self._keep(client, {name: getattr(state, name) for name in self._names})
 
     def export(self) -> dict[int, Tensors] | dict[int, int]:
@@ -156,10 +173,13 @@ class ClientStore:
     def restore(self, kept: Mapping[int, Tensors] | Mapping[int, int]) -> None:
         """Continue from a result of :meth:`export`, of this kind of store or another; remove files written since.
 
+        Clients of another rank are passed over.
+
         Raises:
             FedscapeError: a file that it names is missing, or damaged where it is read now.
         """
-        versions = {client: version for client, version in kept.items() if isinstance(version, int)}
+        own = {client: state for client, state in kept.items() if self.owns(client)}
+        versions = {client: version for client, version in own.items() if isinstance(version, int)}
         for client, version in versions.items():
             file = self._file(client, version)
             if not file.exists():
@@ -172,7 +192,7 @@ class ClientStore:
         self._exported = self._settled = versions
         if self._where == "disk":
             self._versions = dict(versions)
-        for client, state in kept.items():
+        for client, state in own.items():
             if not isinstance(state, int):
                 self._keep(client, dict(state))
             elif self._where != "disk":
@@ -219,7 +239,7 @@ class ClientStore:
         names: Collection[tuple[int, int]] = {pair for versions in needed for pair in versions.items()}
         for file in list(self._folder.iterdir()):
             parts = _FILE.fullmatch(file.name)
-            if parts and (int(parts[1]), int(parts[2])) not in names:
+            if parts and self.owns(int(parts[1])) and (int(parts[1]), int(parts[2])) not in names:
                 _remove(file)
 
     def _choose(self, where: Where) -> Where:

@@ -14,6 +14,7 @@ from torch import Tensor
 from landscape.autograd.flat import FlatModule
 from landscape.batchnorm import BatchStatistics
 from landscape.compute.cost import threads_for
+from landscape.compute.devices import on_device
 from landscape.compute.randomness import global_seed, torch_generator
 from landscape.data.micro_batches import cost_in
 from landscape.data.samples import Samples
@@ -94,7 +95,8 @@ class ResultRows:
     @property
     def loss_of_all(self) -> Tensor:
         """The sum of the losses over all samples seen, float64."""
-        return self.losses.double() @ self.losses.new_tensor(self.seen, dtype=torch.float64)
+        seen = on_device(torch.tensor(self.seen, dtype=torch.float64), self.losses.device)
+        return self.losses.double() @ seen
 
 
 @dataclass(frozen=True)
@@ -235,7 +237,9 @@ class SequentialExecutor:
         clip = local.clip if local.clip_at == "direction" else 0.0
         optimizer, mine = local.parts.local_optimizer, self._indices[client]
         for positions in begun.batches:
-            drawn = draw(self._data, mine[positions.to(mine.device)], local, begun.augmentation, self._model.dtype)
+            drawn = draw(
+                self._data, mine[on_device(positions, mine.device)], local, begun.augmentation, self._model.dtype
+            )
             batch = Batch(self._model, drawn, local, self._statistics)
             if self._adversary is not None:
                 batch.move_by(self._adversary, state)

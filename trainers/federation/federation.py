@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -69,6 +69,7 @@ class Federation:
         parts: added to the algorithm; the executor has its own copy of those for local work.
         statistics: the initial running statistics of BatchNorm, [b]; none unless given.
         folder: the run directory, for the files of ``settings.client_store``.
+        store: makes the store of what clients keep; :class:`ClientStore` unless given.
 
     Attributes:
         weights: the clients' weights p_i in the objective, and the expected ones of their models.
@@ -108,6 +109,7 @@ class Federation:
         parts: Parts | None = None,
         statistics: Tensor | None = None,
         folder: Path | None = None,
+        store: Callable[..., ClientStore] = ClientStore,
     ) -> None:
         self.algorithm, self.executor, self.settings, self.parts = algorithm, executor, settings, parts or Parts()
         self.weights = client_weights(executor.sizes, settings)
@@ -119,7 +121,7 @@ class Federation:
         self._start = self.parts.start or algorithm.relaxed
         self._optimizer = self.parts.server_optimizer or algorithm.server_optimizer
         where, clients = settings.client_store, settings.clients
-        self.store = ClientStore(
+        self.store = store(
             self._initial_state, w.device, where=where, clients=clients, folder=folder and folder / "clients"
         )
         self.optimizer_state = {} if self._optimizer is None else self._optimizer.state(w)
@@ -193,8 +195,8 @@ class Federation:
             exchanged * len(sampled) * self._traffic(sent),
             exchanged * bytes_up,
             round.lr,
-            clock.seconds["local"],
-            clock.seconds["aggregation"],
+            clock.seconds("local"),
+            clock.seconds("aggregation"),
         )
 
     def _ask(self, sampled: Sequence[int], sent: State, round: Round) -> int:
@@ -317,17 +319,34 @@ class Federation:
 
 
 class _Clock:
-    """Seconds by activity; work queued on a GPU counts for the activity that queued it."""
+    """Seconds by activity.
+
+    On CUDA the device notes when it gets there, and the host does not wait until it is asked for the seconds.
+    """
 
     def __init__(self, device: torch.device) -> None:
-        self._device = device
-        self.seconds = {"local": 0.0, "aggregation": 0.0}
-        self._last = time.perf_counter()
+        self._device, self._cuda = device, device.type == "cuda"
+        self._laps: list[tuple[str, Any]] = []
+        self._begin = self._now()
 
     def lap(self, name: str) -> None:
         """Add the time since the last lap to the activity ``name``."""
-        if self._device.type == "cuda":
-            torch.cuda.synchronize(self._device)
-        now = time.perf_counter()
-        self.seconds[name] += now - self._last
-        self._last = now
+        self._laps.append((name, self._now()))
+
+    def seconds(self, name: str) -> float:
+        """Of all laps of an activity."""
+        total, last = 0.0, self._begin
+        if self._cuda and self._laps:
+            self._laps[-1][1].synchronize()
+        for activity, at in self._laps:
+            if activity == name:
+                total += last.elapsed_time(at) / 1000 if self._cuda else at - last
+            last = at
+        return total
+
+    def _now(self) -> Any:
+        if not self._cuda:
+            return time.perf_counter()
+        event = torch.cuda.Event(enable_timing=True)
+        event.record(torch.cuda.current_stream(self._device))
+        return event

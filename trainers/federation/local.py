@@ -207,13 +207,13 @@ class Batch:
                     self.slopes = State.of(dict(zip(self._moved, slopes, strict=True)))
             return self.model.gradient(loss if penalty is None else loss + penalty)
 
+    @marked("gradients")
     def divergence(self, w: Tensor, reference: Tensor, temperature: float) -> Tensor:
         """The gradient of KL(softmax(z(reference)/T) ‖ softmax(z(w)/T)) at ``w``, [d] all."""
         self.gradients += 1
         inputs = self._move(self._drawn.inputs).detach()
-        devices = [self.model.device] if self.model.device.type == "cuda" else []
         with torch.enable_grad(), self._statistics.untouched():
-            with torch.random.fork_rng(devices):  # dropout draws the same for both
+            with torch.random.fork_rng(_drawing(self.model.device)):  # dropout draws the same for both
                 self.model.load(reference)
                 there = self._outputs(inputs).detach()
             self.model.load(w)
@@ -247,6 +247,14 @@ class Batch:
         if drawn.partners is None:
             return loss
         return drawn.share * loss + (1 - drawn.share) * self._loss_of(outputs, drawn.partners)
+
+
+def _drawing(device: torch.device) -> list[torch.device]:
+    """The devices beside the CPU whose random numbers a pass draws: none while a CUDA graph is recorded.
+
+    What draws is not recorded, and CUDA refuses to tell a generator's state meanwhile.
+    """
+    return [device] if device.type == "cuda" and not torch.cuda.is_current_stream_capturing() else []
 
 
 def divergence_slope(logits: Tensor, reference: Tensor, temperature: float, axis: int) -> Tensor:

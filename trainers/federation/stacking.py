@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from landscape.autograd.cross_entropy import Aims
+from landscape.compute.devices import on_device
 from landscape.compute.regions import marked
 from landscape.data.samples import Samples
 from trainers.federation.local import Drawn
@@ -104,7 +105,7 @@ class DrawnRows:
         partners = shares = None
         if batches[0].partners is not None:
             partners = _filled([each.partners for each in batches if each.partners is not None])
-            shares = inputs.new_tensor([each.share for each in batches])
+            shares = on_device(torch.tensor([each.share for each in batches], dtype=inputs.dtype), inputs.device)
         return cls(inputs, Aims.of(targets, counts, classes, dtype, partners, shares), counts)
 
     def take(self, rows: list[int], count: int) -> DrawnRows:

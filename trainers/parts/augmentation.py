@@ -5,6 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from landscape.compute.devices import on_device
+
 
 def flip_crop(images: Tensor, generator: torch.Generator, padding: int = 4, fill: int = 0) -> Tensor:
     """Flip each image [n, C, H, W] with probability 1/2 and crop it from itself padded with ``fill``.
@@ -21,19 +23,29 @@ def flip_crop(images: Tensor, generator: torch.Generator, padding: int = 4, fill
                 [3, 2, 1],
                 [3, 2, 1]])
     """
-    n, channels, height, width = images.shape
+    flipped, corners = (on_device(drawn, images.device) for drawn in draw_flip_crop(len(images), generator, padding))
+    return flip_cropped(images, flipped, corners, padding, fill)
+
+
+def draw_flip_crop(n: int, generator: torch.Generator, padding: int = 4) -> tuple[Tensor, Tensor]:
+    """The draws of :func:`flip_crop` for n images: which are flipped, [n], and the crops' corners, [2, n]."""
     flipped = torch.rand(n, generator=generator) < 0.5
-    corner = torch.randint(0, 2 * padding + 1, (2, n), generator=generator)
-    rows = corner[0, :, None] + torch.arange(height)
-    columns = torch.arange(width).expand(n, width)
-    columns = corner[1, :, None] + torch.where(flipped[:, None], columns.flip(1), columns)
-    padded = torch.nn.functional.pad(images, [padding] * 4, value=fill)
+    return flipped, torch.randint(0, 2 * padding + 1, (2, n), generator=generator)
+
+
+def flip_cropped(images: Tensor, flipped: Tensor, corners: Tensor, padding: int = 4, fill: int = 0) -> Tensor:
+    """Images [n, C, H, W], flipped and cropped as drawn; all tensors are on their device."""
+    n, channels, height, width = images.shape
     device = images.device
+    down, across = torch.arange(height, device=device), torch.arange(width, device=device)
+    rows = corners[0, :, None] + down
+    columns = corners[1, :, None] + torch.where(flipped[:, None], across.flip(0), across)
+    padded = torch.nn.functional.pad(images, [padding] * 4, value=fill)
     return padded[
         torch.arange(n, device=device)[:, None, None, None],
         torch.arange(channels, device=device)[None, :, None, None],
-        rows.to(device)[:, None, :, None],
-        columns.to(device)[:, None, None, :],
+        rows[:, None, :, None],
+        columns[:, None, None, :],
     ]
 
 
@@ -51,14 +63,22 @@ def cutout(images: Tensor, side: int, generator: torch.Generator) -> Tensor:
                 [1., 1., 1., 1.],
                 [1., 1., 1., 1.]])
     """
-    n, _, height, width = images.shape
-    first = [torch.randint(0, size, (n, 1), generator=generator) - side // 2 for size in (height, width)]
+    first = draw_cutout(len(images), (images.shape[2], images.shape[3]), side, generator)
+    return cut_out(images, on_device(first, images.device), side)
+
+
+def draw_cutout(n: int, shape: tuple[int, int], side: int, generator: torch.Generator) -> Tensor:
+    """The draws of :func:`cutout` for n images of a shape: the squares' first rows and columns, [2, n]."""
+    return torch.stack([torch.randint(0, size, (n, 1), generator=generator)[:, 0] - side // 2 for size in shape])
+
+
+def cut_out(images: Tensor, first: Tensor, side: int) -> Tensor:
+    """Images [n, C, H, W] with their squares set to 0 as drawn; all tensors are on their device."""
+    places = [torch.arange(size, device=images.device) for size in images.shape[2:]]
     rows, columns = (
-        (torch.arange(size) >= start) & (torch.arange(size) < start + side)
-        for size, start in zip((height, width), first, strict=True)
+        (place >= start[:, None]) & (place < start[:, None] + side) for place, start in zip(places, first, strict=True)
     )
-    square = (rows[:, :, None] & columns[:, None, :]).to(images.device)
-    return images.masked_fill(square[:, None], 0.0)
+    return images.masked_fill((rows[:, :, None] & columns[:, None, :])[:, None], 0.0)
 
 
 def mixup(inputs: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor, float]:
@@ -76,6 +96,16 @@ def mixup(inputs: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor, f
         >>> mixed.flatten()  # the first is 0.7576 · 0 + 0.2424 · 2
         tensor([0.4847, 1.0000, 1.5153])
     """
-    share = torch.rand((), generator=generator).item()
-    partners = torch.randperm(len(inputs), generator=generator).to(inputs.device)
-    return share * inputs + (1 - share) * inputs[partners], partners, share
+    share, partners = draw_mixup(len(inputs), generator)
+    partners = on_device(partners, inputs.device)
+    return mixed(inputs, partners, share), partners, share
+
+
+def draw_mixup(n: int, generator: torch.Generator) -> tuple[float, Tensor]:
+    """The draws of :func:`mixup` for n samples: λ and the partners, [n]."""
+    return torch.rand((), generator=generator).item(), torch.randperm(n, generator=generator)
+
+
+def mixed(inputs: Tensor, partners: Tensor, share: float | Tensor) -> Tensor:
+    """Inputs [n, ...] mixed with those of their partners as drawn; all tensors are on their device."""
+    return share * inputs + (1 - share) * inputs[partners]

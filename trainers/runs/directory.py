@@ -207,14 +207,17 @@ class RunDirectory:
         rule = self.config().get("settings", {}).get("normalise", self._before)
         return "data" if rule == "data" else asked
 
-    def executor(self, asked: ExecutorName) -> ExecutorName:
+    def executor(self, asked: ExecutorName, device: str) -> ExecutorName:
         """The executor of a run that may be there already: ``auto`` is then the one it began with.
 
-        Versions that had no such setting trained one client after the other.
+        Versions that had no such setting trained one client after the other.  A run that began with CUDA graphs and
+        goes on with another kind of device has none there, and chooses anew.
         """
         if asked != "auto" or not self._holds_run():
             return asked
         recorded = self.config().get("settings", {}).get("executor", "sequential")
+        if recorded == "graphs":
+            return "graphs" if device == "cuda" else "auto"
         return "batched" if recorded == "batched" else "sequential"
 
     def _compare(self, config: dict[str, Any], algorithm: Algorithm) -> None:

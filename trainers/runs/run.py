@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 import sys
 import time
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -15,79 +16,38 @@ from torch import Tensor
 from landscape.autograd.flat import FlatModule
 from landscape.batchnorm import BatchStatistics
 from landscape.checkpoints.checkpoint import Checkpoint
-from landscape.compute.devices import resolve_device
 from landscape.compute.memory import keep_freed_memory
 from landscape.compute.precision import Precision
 from landscape.compute.regions import region, unit
 from landscape.data.normalisation import Normalisation, normalised, recorded
+from landscape.data.samples import Samples
 from landscape.datasets import Dataset, load_dataset, recorded_name
 from landscape.models import build_model
 from landscape.models.outputs import require_outputs
 from landscape.partitions.label_matching import matching_partition
 from landscape.partitions.partition import Partition, partition_dataset
-from landscape.storage.display import Shown
-from landscape.storage.style import PictureStyle, StyleName
+from landscape.storage.digests import tensor_digest
 from landscape.terminal.progress import Progress
 from landscape.terminal.stopping import deferring
 from landscape.terminal.table import Share
 from trainers.algorithm import Algorithm
 from trainers.algorithms import algorithm_name
-from trainers.federation.choice import choose, executor
+from trainers.federation.choice import Choice, choose, executor
+from trainers.federation.client_store import ClientStore
 from trainers.federation.federation import Federation
 from trainers.federation.local import LocalWork
 from trainers.federation.privacy import guarantee, require_private, spent
 from trainers.parts.parts import Parts
+from trainers.ranks import RankedExecutor, RankedStore, Ranks, finish, joined_ranks, require_groups, serve
 from trainers.runs.directory import RunDirectory
 from trainers.runs.evaluation import Evaluator
 from trainers.runs.events import LogName, events, summary_writer
-from trainers.runs.showing import facts_of, plot_training
+from trainers.runs.result import Run, Status
 from trainers.settings import Settings
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
-Status = Literal["finished", "diverged"]
-
 _SAVING_SHARE = 0.05
-
-
-@dataclass(frozen=True, repr=False)
-class Run(Shown):
-    """Result of a run.
-
-    Attributes:
-        path: the run directory; its ``ckpt.pt`` is the last good model, its ``swa.pt`` the averaged one with SWA.
-        status: ``finished``, or ``diverged`` if the loss or the model was not finite any more.
-        metrics: one record a round, as in ``metrics.jsonl``.
-        reason: what was not finite, if the run diverged.
-    """
-
-    path: Path
-    status: Status
-    metrics: list[dict[str, Any]]
-    reason: str | None = None
-
-    @property
-    def checkpoint(self) -> Path:
-        """The latest checkpoint."""
-        return self.path / "ckpt.pt"
-
-    def _heading(self) -> str:
-        return f"{self.status}: {self.reason}" if self.reason else self.status
-
-    def _facts(self) -> dict[str, str]:
-        return {**facts_of(self.metrics), "in": str(self.path)}
-
-    def _picture(self) -> Figure | None:
-        return self.plot() if self.metrics else None
-
-    def plot(self, path: str | Path | None = None, style: PictureStyle | StyleName = "screen") -> Figure:
-        """Loss and accuracy over the rounds, for the screen or a paper; written to ``path`` where one is given.
-
-        Raises:
-            FedscapeError: no round was recorded; the file cannot be written, or not in a format of its name.
-        """
-        return plot_training(self.metrics, self.path.resolve().name, path, style)
+_COMPARED = 256
+"""Training samples that ranks compare, so that all have the same data."""
 
 
 def train(
@@ -102,6 +62,8 @@ def train(
     log: LogName | None = None,
 ) -> Run:
     """Train with one federated algorithm and write a run directory.
+
+    Under ``torchrun``, or in a process group, the ranks share the clients' local work; the first one writes.
 
     Args:
         algorithm: e.g. ``FedASAM(rho=0.7)``.
@@ -137,22 +99,29 @@ def train(
     if algorithm.pooled:
         settings = replace(settings, clients=1, per_round=1, sampling="exact", partition="iid")
     directory = RunDirectory(out)
-    if log is not None:
-        summary_writer()  # before the work, whether it is there
-    with directory.owned(resume=resume, force=force):
-        return _Training(algorithm, settings, parts, directory).run(resume=resume, progress=progress, log=log)
+    with joined_ranks(settings.device) as ranks:
+        if ranks.rank:
+            return _Training(algorithm, settings, parts, directory, ranks).serve()
+        if log is not None:
+            summary_writer()  # before the work, whether it is there
+        with directory.owned(resume=resume, force=force):
+            training = _Training(algorithm, settings, parts, directory, ranks)
+            return training.run(resume=resume, progress=progress, log=log)
 
 
 class _Training:
     """The objects of one run: data, model, federation, evaluator and run directory."""
 
-    def __init__(self, algorithm: Algorithm, settings: Settings, parts: Parts, directory: RunDirectory) -> None:
-        self.algorithm, self.settings, self.parts, self.directory = algorithm, settings, parts, directory
-        device, precision = resolve_device(settings.device), Precision(settings.dtype)
+    def __init__(
+        self, algorithm: Algorithm, settings: Settings, parts: Parts, directory: RunDirectory, ranks: Ranks
+    ) -> None:
+        self.algorithm, self.parts, self.directory, self.ranks = algorithm, parts, directory, ranks
+        device, precision = ranks.device, Precision(settings.dtype)
         precision.check(device)
         dtype = precision.dtype
         raw = load_dataset(settings.data, settings.folder)
-        self.settings = settings = replace(settings, normalise=directory.normalise(settings.normalise, raw))
+        rule = ranks.agreed(lambda: directory.normalise(settings.normalise, raw))
+        self.settings = settings = replace(settings, normalise=rule)
         self.dataset: Dataset = normalised(raw, None if settings.normalise == "auto" else settings.normalise)
         self.partition: Partition = partition_dataset(settings.partition, self.dataset, settings.clients, settings.seed)
         self.test_partition = self._split_test()
@@ -182,25 +151,48 @@ class _Training:
             precision,
         )
         samples = self.dataset.train.placed(device)
-        asked = replace(settings, executor=directory.executor(settings.executor))
-        self.choice = choose(self.model, samples, algorithm, local, asked)
-        if asked.executor != settings.executor:
-            self.choice = replace(self.choice, reason="as the run began")
+        self.choice = self._choice(samples, local)
         self.settings = settings = replace(settings, executor=self.choice.name)
-        self.federation = Federation(
-            algorithm,
-            executor(self.choice, self.model, samples, self.partition, algorithm, local),
-            settings,
+        self.federation = self._federation(samples, local)
+        digest = self.partition.digest()
+        self.partition_recipe = {"spec": settings.partition, "clients": settings.clients, "digest": digest}
+
+    def _choice(self, samples: Samples, local: LocalWork) -> Choice:
+        """The executor, the same on all ranks."""
+        settings, ranks = self.settings, self.ranks
+        asked = ranks.agreed(lambda: self.directory.executor(settings.executor, ranks.device.type))
+        alone = "ranks share the clients" if asked == "auto" and ranks.world > 1 else ""
+        taken = replace(settings, executor="sequential" if alone else asked)
+        choice = choose(self.model, samples, self.algorithm, local, taken)
+        reason = alone or (choice.reason if asked == settings.executor else "as the run began")
+        return replace(choice, reason=reason)
+
+    def _federation(self, samples: Samples, local: LocalWork) -> Federation:
+        """The federation, whose clients several ranks share."""
+        ranks, shared = self.ranks, self.ranks.world > 1
+        inner = executor(self.choice, self.model, samples, self.partition, self.algorithm, local)
+        federation = Federation(
+            self.algorithm,
+            RankedExecutor(inner, ranks, self.choice.width) if shared else inner,
+            self.settings,
             self.model.buffer.clone(),
-            parts,
-            self.statistics.read().to(device),
-            directory.path,
+            self.parts,
+            self.statistics.read().to(ranks.device),
+            self.directory.path,
+            partial(RankedStore, ranks) if shared else ClientStore,
         )
-        self.partition_recipe = {
-            "spec": settings.partition,
-            "clients": settings.clients,
-            "digest": self.partition.digest(),
-        }
+        if shared and ranks.rank == 0:
+            require_groups(federation, self.choice.name, self.choice.width)
+        if shared:
+            ranks.require_same("clients with the digest", self.partition.digest())
+            some = self.dataset.train.inputs[:_COMPARED]
+            ranks.require_same("an initial model and data with the digest", tensor_digest(self.model.buffer, some))
+        return federation
+
+    def serve(self) -> Run:
+        """On another rank than the first: share the work until that one has finished the run."""
+        ended = serve(self.ranks, self.federation)
+        return Run(self.directory.path, ended["status"], ended["metrics"], ended["reason"])
 
     def _split_test(self) -> Partition | None:
         if not self.settings.client_accuracy or self.settings.client_test != "split":
@@ -247,8 +239,8 @@ class _Training:
                 record, reason = self._round()
                 if reason:
                     w, local_models, federation.statistics = good
-                    metrics = (self.directory.metrics() or [{}])[-1]
-                    self.directory.save_model(self.checkpoint(w, metrics, federation.round - 1, local_models))
+                    before_it = (self.directory.metrics() or [{}])[-1]
+                    self.directory.save_model(self.checkpoint(w, before_it, federation.round - 1, local_models))
                     break
                 number = federation.round
                 self.directory.append(record)
@@ -268,7 +260,9 @@ class _Training:
                     stop.now(f"after round {number}")
         status: Status = "diverged" if reason else "finished"
         self.directory.save_result(self._ended(status, reason))
-        return Run(self.directory.path, status, self.directory.metrics(), reason)
+        metrics = self.directory.metrics()
+        finish(self.ranks, {"status": status, "reason": reason, "metrics": metrics})
+        return Run(self.directory.path, status, metrics, reason)
 
     def _ended(self, status: Status, reason: str | None) -> dict[str, Any]:
         ended = {"status": status, "round": self.federation.round, "reason": reason}
@@ -276,7 +270,7 @@ class _Training:
 
     def _round(self) -> tuple[dict[str, Any], str | None]:
         """One round: its record, with the scores where they are due, and why the run has diverged in it, if it has."""
-        federation, start = self.federation, time.perf_counter()
+        federation, start, exchanged = self.federation, time.perf_counter(), self.ranks.bytes
         with unit("round", self.model.device, self.settings.dtype):
             record = asdict(federation.step()) | spent(self.parts.dp, self.settings, federation.round)
             if reason := _divergence(federation, record):
@@ -286,6 +280,8 @@ class _Training:
                 record |= self._scores(federation.round)
         record["seconds_evaluation"] = time.perf_counter() - before
         record["seconds"] = time.perf_counter() - start
+        if self.ranks.world > 1:
+            record |= {"ranks": self.ranks.world, "bytes_between_ranks": self.ranks.bytes - exchanged}
         return record, None
 
     def _announce(self) -> None:
@@ -293,6 +289,8 @@ class _Training:
         print(self._in_a_line(), file=sys.stderr)
         print(f"the inputs of {self.dataset.name} are {Normalisation.of(self.dataset)}", file=sys.stderr)
         print(self.federation.weights.describe(), self.choice, sep="\n", file=sys.stderr)
+        if self.ranks.world > 1:
+            print(f"{self.ranks.world} ranks, CPU threads of each: {torch.get_num_threads()}", file=sys.stderr)
         if self.federation.store.peak_memory:
             print(self.federation.store.describe(), file=sys.stderr)
 

@@ -6,17 +6,19 @@ import torch
 from landscape import Samples
 from landscape.autograd.flat import FlatModule
 from landscape.batchnorm import BatchStatistics
+from landscape.compute.graphs import Again
 from tests import pretend
 from tests.trainers.federations import SETTINGS, SIZES, net, partition, samples
 from trainers import ASAM, GSAM, MAN, SAM, FedAvg, LocalAdamW, LocalMomentum, Parts, Scaffold, Settings
 from trainers.algorithms import ALGORITHMS
-from trainers.federation import BatchedExecutor, Federation, SequentialExecutor
+from trainers.federation import BatchedExecutor, Federation, GraphsExecutor, SequentialExecutor
 from trainers.federation.local import LocalWork
 from trainers.parts import Adam, Affine
 
 HOST_ON_PURPOSE = {
     "trainers/federation/batches.py: _epoch": "the order of the samples, by seed: the same on every device",
     "trainers/federation/batches.py: batch_order": "the same of all epochs of a client",
+    "trainers/federation/static.py: plan": "a client's batches and their draws, moved at once",
     "trainers/federation/stacking.py: beside": "the batches of several clients side by side, moved at once",
     "trainers/parts/augmentation.py": "flips, crops, squares and partners, by seed: the same on every device",
 }
@@ -41,6 +43,14 @@ def images():
     return Samples(
         shown, torch.randint(0, 3, (n,), generator=draw), mean=torch.tensor([[[128.0]]]), std=torch.tensor([[[64.0]]])
     )
+
+
+def replayed(model, data, clients, algorithm, work):
+    """The executor of recorded steps, which are done again in the place of CUDA graphs."""
+    return GraphsExecutor(model, data, clients, algorithm, work, Again.record)
+
+
+KINDS = [SequentialExecutor, BatchedExecutor, replayed]
 
 
 def made(device, kind, algorithm, parts, module=None, data=None, dtype=torch.float64, **changes):
@@ -82,7 +92,7 @@ QUICK = ["fedsmoo", "mimelite"]
 SLOW = [name for name, _ in ALGORITHMS.items() if name not in QUICK]
 
 
-@pytest.mark.parametrize("kind", [SequentialExecutor, BatchedExecutor])
+@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("name", QUICK + [pytest.param(name, marks=pytest.mark.slow) for name in SLOW])
 def test_a_round_of_every_algorithm_stays_on_its_device(name, kind):
     if (name, kind) == ("fedrobust", BatchedExecutor):
@@ -103,7 +113,7 @@ PARTS = {
 }
 
 
-@pytest.mark.parametrize("kind", [SequentialExecutor, BatchedExecutor])
+@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("name", PARTS)
 def test_a_round_with_parts_stays_on_its_device(name, kind):
     parts, changes = PARTS[name]
