@@ -8,16 +8,18 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Annotated, Any
 
 import tyro
 
+from landscape.errors import FedscapeError
 from landscape.storage.outputs import ForceFlag
 from landscape.terminal.command import EXIT_DIVERGED, chosen, run
 from landscape.terminal.command import read as parsed
 from landscape.terminal.guides import GUIDES, Guide
+from landscape.terminal.notices import notice
 from landscape.terminal.stopping import continuing
 from trainers.algorithm import Algorithm
 from trainers.algorithms import ALGORITHMS, algorithm_name
@@ -25,6 +27,7 @@ from trainers.commands import listing, partition, report
 from trainers.flags import PartFlags, part_flags
 from trainers.own import own_algorithm
 from trainers.parts.parts import Parts
+from trainers.protocols import Expanded, expanded
 from trainers.runs.run import Run, train
 from trainers.settings import Settings
 
@@ -46,6 +49,11 @@ class Output:
     force: ForceFlag = False
     quiet: bool = False
     """no progress bar"""
+    protocol: Annotated[str | None, tyro.conf.arg(metavar="NAME", help_behavior_hint="(default: none)")] = None
+    """do what a repository's code does, but for the options given: fl-simulator, feddyn, feddc, fedsam, fedman,
+    fedlesam, fedgloss or adabest; its options go into config.json"""
+    show: bool = False
+    """print the options that --protocol stands for, with their sources, and train nothing"""
 
 
 @dataclass(frozen=True)
@@ -56,6 +64,7 @@ class Command:
     parts: Parts
     settings: Settings
     output: Output
+    protocol: Expanded | None = None
 
 
 def _subcommand(kind: type[Algorithm]) -> Callable[..., Command]:
@@ -100,7 +109,9 @@ def _read(name: str, kind: type[Algorithm], arguments: Sequence[str]) -> Command
     )
     own = tuple(f"--{each.name.replace('_', '-')}" for each in fields(kind))
     guide = Guide(program, _does(kind), examples, (*own, *GUIDES[PROGRAM].common))
-    return parsed(_subcommand(kind), program, arguments, CONFIG, guide=guide)
+    taken = expanded(name, list(arguments))
+    words = [*([] if taken is None else taken.arguments()), *arguments]
+    return replace(parsed(_subcommand(kind), program, words, CONFIG, guide=guide), protocol=taken)
 
 
 def kinds() -> dict[str, tuple[Any, tuple[Any, ...]]]:
@@ -122,11 +133,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if given and given[0] in COMMANDS:
         return COMMANDS[given[0]](given[1:])
     command = read(given)
+    if command.output.show:
+        if command.protocol is None:
+            raise FedscapeError("--show is of --protocol: give that too")
+        print(command.protocol)
+        return 0
+    if command.protocol is not None and not command.protocol.known:
+        notice(command.protocol.note)
     name = algorithm_name(command.algorithm)
     out = command.output.out or Path("runs") / name.replace(":", ".")  # Windows has no colons in names of files
     options = {"resume": command.output.resume, "force": command.output.force, "progress": not command.output.quiet}
+    protocol = "" if command.protocol is None else command.protocol.protocol.name
     with continuing(f"the rounds done so far are in {out}: the same command with --resume continues"):
-        result = train(command.algorithm, command.settings, command.parts, out=out, **options)
+        result = train(command.algorithm, command.settings, command.parts, out=out, protocol=protocol, **options)
     print(_summary(name, result, command.settings.rounds))
     return EXIT_DIVERGED if result.status == "diverged" else 0
 

@@ -34,7 +34,8 @@ class Mean(State):
     ``all_clients`` holds Σ_{i∈S} p_i x_i of the same tensors, the mean over all clients of a change that those
     not sampled do not make.  State that is a mean over all clients, Σ p_i state_i, is kept so by adding it.
 
-    ``steps`` is the mean number of local steps K that the sampled clients took, weighted as ``delta``.
+    ``steps`` is the mean number of local steps K that the sampled clients took, weighted as ``delta``; ``clients`` is
+    the number of sampled clients.
 
     Example:
         >>> import torch
@@ -46,10 +47,21 @@ class Mean(State):
 
     all_clients: State
     steps: float
+    clients: int
 
 
 class LocalData(Protocol):
-    """What an algorithm can ask of a client's data."""
+    """What an algorithm can ask of a client's data.
+
+    Attributes:
+        samples: n_i.
+        size: N n_i/n, the client's number of samples over the mean client's.
+        epochs: E, passes over them in the round's local steps.
+    """
+
+    samples: int
+    size: float
+    epochs: float
 
     def gradient(self, w: Tensor) -> Tensor:
         """The gradient of the loss over all of the client's data, without augmentation, [d] -> [d]."""
@@ -155,6 +167,10 @@ class Algorithm:
         ``round.step`` is the number k of the step, ``round.steps`` the number K of those that the client takes.
         """
         return gradient(w)
+
+    def pull(self, client: State) -> float | Tensor:
+        """α of a proximal term α(w − w^t) in the direction, of which ``--clip-at linear`` leaves α w unclipped."""
+        return 0.0
 
     def upload(self, w: Tensor, client: State, server: State, round: Round, steps: int) -> dict[str, Tensor]:
         """The tensors that a client sends after ``steps`` local steps, which ended at ``w``; updates its state."""

@@ -40,9 +40,12 @@ class _MAN:
     layers: Annotated[tuple[str, ...], optional("GLOB [GLOB ...]", "all")] = ("*",)
     """layers whose activations MAN penalises, by name"""
 
+    variance: Annotated[tuple[str, ...], optional("GLOB [GLOB ...]", "none")] = ()
+    """layers whose activations' variance over the batch is penalised too, by name (a slip of the authors' code)"""
+
     def part(self) -> MAN:
         """The part of a run."""
-        return MAN(self.zeta, self.layers, half=self.variant == "half")
+        return MAN(self.zeta, self.layers, half=self.variant == "half", variance=self.variance)
 
 
 @dataclass(frozen=True)

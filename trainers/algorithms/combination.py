@@ -75,6 +75,10 @@ class Combination(Algorithm):
         """As the base, with the ascent's gradient."""
         return self.base_algorithm.direction(w, gradient, client, server, round)
 
+    def pull(self, client: State) -> float | Tensor:
+        """As the base."""
+        return self.base_algorithm.pull(client)
+
     def upload(self, w: Tensor, client: State, server: State, round: Round, steps: int) -> dict[str, Tensor]:
         """As the base."""
         return self.base_algorithm.upload(w, client, server, round, steps)

@@ -60,7 +60,7 @@ class Aggregate:
         """The means over the sampled clients, and the changes of means over all clients."""
         sums, whole = self._sums, self._weight if self._inclusion is None else self._inclusion
         means = {name: total / (whole if name == "delta" else self._weight) for name, total in sums.items()}
-        return Mean(**means, all_clients=State.of(sums), steps=self._steps / whole)
+        return Mean(**means, all_clients=State.of(sums), steps=self._steps / whole, clients=self._count)
 
     def model(self) -> Tensor:
         """Σ_S p_i w_i / Σ_S p_i, the mean of the local models, [d]."""

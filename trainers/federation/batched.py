@@ -266,7 +266,7 @@ class BatchedExecutor(SequentialExecutor):
     def _together(self, clients: Sequence[int], received: State, store: States, round: Round) -> list[ClientResult]:
         local, found = self._local, {}
         crowd = self._gather(clients, received, store, round)
-        clip = local.clip if local.clip_at == "direction" else 0.0
+        clip = local.clip if local.clip_at != "gradient" else 0.0
         for step in range(max(crowd.steps)):
             for leaver in crowd.leaving(step):
                 found[leaver.client] = self._result(leaver, received)
@@ -276,7 +276,7 @@ class BatchedExecutor(SequentialExecutor):
             gradient = ascending(batch.gradient, self._ascent, local, around)
             crowd.w = local_step(
                 crowd.w, gradient, self._algorithm, crowd.state, received, here, local.weight_decay, clip,
-                local.parts.local_optimizer,
+                local.parts.local_optimizer, clip_eps=local.clip_eps, linear=local.clip_at == "linear",
             )  # fmt: skip
             assert batch.losses is not None, "an algorithm's direction must ask for a gradient"
             crowd.note(batch, step)

@@ -123,7 +123,7 @@ class SequentialExecutor:
     def __init__(
         self, model: FlatModule, data: Samples, partition: Partition, algorithm: Algorithm, local: LocalWork
     ) -> None:
-        if data.inputs.dim() != 4 and (local.augment == "flip-crop" or local.parts.cutout):
+        if data.inputs.dim() != 4 and (local.augment != "none" or local.parts.cutout):
             raise FedscapeError("flip-crop and cutout need images: leave out --augment and --cutout")
         if local.parts.cutout and local.parts.cutout > min(data.inputs.shape[2:]):
             height, width = data.inputs.shape[2:]
@@ -139,6 +139,7 @@ class SequentialExecutor:
         self._statistics = BatchStatistics(model.module)
         self._cost = cost_in(model.module, data, model.dtype)
         self._indices = [torch.from_numpy(indices).to(data.device) for indices in partition.clients]
+        self._mean_size = sum(self.sizes) / len(self._indices)
 
     @property
     def sizes(self) -> list[int]:
@@ -180,7 +181,8 @@ class SequentialExecutor:
         total = torch.zeros((), dtype=torch.float64, device=received.w.device)
         if self._adversary is not None:
             self._adversary.begin(state, tuple(self._data.inputs.shape[1:]))
-        clip = local.clip if local.clip_at == "direction" else 0.0
+        clip = local.clip if local.clip_at != "gradient" else 0.0
+        eps, linear = local.clip_eps, local.clip_at == "linear"
         optimizer, mine = local.parts.local_optimizer, self._indices[client]
         for positions in begun.batches:
             drawn = draw(self._data, mine[positions.to(mine.device)], local, begun.augmentation, self._model.dtype)
@@ -190,7 +192,10 @@ class SequentialExecutor:
             here = replace(begun.round, step=steps)
             around = Surroundings(self._model.space, state, received, here)
             gradient = ascending(batch.gradient, self._ascent, local, around)
-            w = local_step(w, gradient, self._algorithm, state, received, here, local.weight_decay, clip, optimizer)
+            w = local_step(
+                w, gradient, self._algorithm, state, received, here, local.weight_decay, clip, optimizer,
+                clip_eps=eps, linear=linear,
+            )  # fmt: skip
             assert batch.loss is not None, "an algorithm's direction must ask for a gradient"
             if self._adversary is not None and batch.slopes is not None:
                 self._adversary.ascend(batch.slopes, state)
@@ -230,9 +235,13 @@ class SequentialExecutor:
     def _everything(self, client: int, round: Round) -> WholeData:
         """All data of a client."""
         stream = (self._local.seed, "full gradient", round.number, client)
+        local, held = self._local, len(self._indices[client])
+        steps = planned_steps(held, local.batch_size, local.epochs, steps=local.steps, last=local.last_batch)
+        epochs = steps / planned_steps(held, local.batch_size, 1, last=local.last_batch)
         return WholeData(
-            self._model, self._data, self._indices[client], stream, self._local.task, self._cost, self._local.precision
-        )
+            self._model, self._data, self._indices[client], stream, local.task, self._cost, local.precision,
+            size=held / self._mean_size, epochs=epochs,
+        )  # fmt: skip
 
     def _batches(self, held: int, round: Round, client: int) -> tuple[Iterator[Tensor], int]:
         """A client's mini-batches of a round, as positions among the samples it holds, and how many there are, K."""

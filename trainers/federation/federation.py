@@ -17,6 +17,7 @@ from landscape.storage.plain import Numbers
 from landscape.storage.schema import Either, Keyed, Number, Record, require
 from trainers.algorithm import Algorithm, Round, State
 from trainers.federation.aggregate import Aggregate
+from trainers.federation.batches import dual_steps
 from trainers.federation.client_store import ClientStore
 from trainers.federation.execution import STATISTICS, Executor
 from trainers.federation.weights import client_weights, inclusion_probability
@@ -119,6 +120,10 @@ class Federation:
         )
         self._optimizer = self.parts.server_optimizer or algorithm.server_optimizer
         self.optimizer_state = {} if self._optimizer is None else self._optimizer.state(w)
+        size = None if settings.batch_size == "full" else int(settings.batch_size)
+        self._dual_steps = dual_steps(
+            executor.sizes, size, settings.local_epochs, settings.dual_steps, steps=settings.local_steps
+        )
         self.round = 0
         self.local_models: dict[int, Tensor] = {}
         self.averaged = RunningMean()
@@ -136,7 +141,9 @@ class Federation:
         """One round: sample, broadcast, local work, aggregate, server step."""
         settings, number = self.settings, self.round + 1
         sampled = sampled_clients(settings, number)
-        round = Round(number, self._rate(number), len(sampled) / settings.clients)
+        dual_lr = self._rate(1) if settings.dual_lr == "first" else 0.0
+        share = len(sampled) / settings.clients
+        round = Round(number, self._rate(number), share, 0, 0, self._dual_steps, dual_lr, settings.norm_eps)
         sent = State.of(self.algorithm.broadcast(self.server))
         if len(self.statistics) and not self._silo:
             setattr(sent, STATISTICS, self.statistics)

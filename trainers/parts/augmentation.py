@@ -6,10 +6,14 @@ import torch
 from torch import Tensor
 
 
-def flip_crop(images: Tensor, generator: torch.Generator, padding: int = 4, fill: int = 0) -> Tensor:
+def flip_crop(
+    images: Tensor, generator: torch.Generator, padding: int = 4, fill: int = 0, cropped: float = 1.0
+) -> Tensor:
     """Flip each image [n, C, H, W] with probability 1/2 and crop it from itself padded with ``fill``.
 
     The images are the stored ones, before normalisation, on any device; the random numbers come from the CPU generator.
+
+    With ``cropped`` below 1 each is cropped with that probability only.
 
     Example:
         >>> import torch
@@ -24,6 +28,8 @@ def flip_crop(images: Tensor, generator: torch.Generator, padding: int = 4, fill
     n, channels, height, width = images.shape
     flipped = torch.rand(n, generator=generator) < 0.5
     corner = torch.randint(0, 2 * padding + 1, (2, n), generator=generator)
+    if cropped < 1:
+        corner[:, torch.rand(n, generator=generator) >= cropped] = padding  # the middle: the image as it is
     rows = corner[0, :, None] + torch.arange(height)
     columns = torch.arange(width).expand(n, width)
     columns = corner[1, :, None] + torch.where(flipped[:, None], columns.flip(1), columns)

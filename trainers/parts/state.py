@@ -44,6 +44,14 @@ class Round:
         step: in a local step, its number k = 0 … K−1; 0 before and after the local steps.
         steps: on a client, the number K of local steps that it will take in the round, or those of several clients in a
             column [S, 1]; 0 on the server.
+        dual_steps, dual_lr: K and η by which changes are divided where they are not the client's and the round's own
+            (``--dual-steps``, ``--dual-lr``); 0: they are.
+        norm_eps: added to the norms that perturbations are divided by (``--norm-eps``).
+
+    Example:
+        >>> from trainers import Round
+        >>> Round(3, lr=0.25, participation=1.0).path(4), Round(3, 0.25, 1.0, dual_steps=10, dual_lr=0.5).path(4)
+        (1.0, 5.0)
     """
 
     number: int
@@ -51,3 +59,10 @@ class Round:
     participation: float
     step: int = 0
     steps: int | Tensor = 0
+    dual_steps: float = 0.0
+    dual_lr: float = 0.0
+    norm_eps: float = 0.0
+
+    def path(self, steps: float) -> float:
+        """Kη, by which a change made in K = ``steps`` local steps is divided to be a mean direction."""
+        return (self.dual_steps or steps) * (self.dual_lr or self.lr)

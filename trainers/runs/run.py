@@ -97,6 +97,7 @@ def train(
     resume: bool = False,
     force: bool = False,
     progress: bool = False,
+    protocol: str = "",
 ) -> Run:
     """Train with one federated algorithm and write a run directory.
 
@@ -109,6 +110,7 @@ def train(
             of one that was not, bit for bit on one CPU.
         force: take a directory that holds other files; those of a run's names are replaced.
         progress: show a progress bar on stderr.
+        protocol: whose the settings are (:mod:`trainers.protocols`), for ``config.json``; nothing follows from it.
 
     Raises:
         FedscapeError: settings, parts, data and model do not fit together; the directory cannot be written, holds
@@ -132,7 +134,7 @@ def train(
         parts.swa.check(settings.rounds)
     if algorithm.pooled:
         settings = replace(settings, clients=1, per_round=1, sampling="exact", partition="iid")
-    directory = RunDirectory(out)
+    directory = RunDirectory(out, protocol)
     with directory.owned(resume=resume, force=force):
         return _Training(algorithm, settings, parts, directory).run(resume=resume, progress=progress)
 
@@ -174,6 +176,7 @@ class _Training:
             parts,
             self.dataset.task,
             precision,
+            settings.clip_eps,
         )
         samples = self.dataset.train.placed(device)
         asked = replace(settings, executor=directory.executor(settings.executor))

@@ -41,7 +41,7 @@ def test_the_table_has_ten_rows_and_all_are_commands():
 
 def distinct(field):
     """A value that is no default: of a number within every rule, of a choice the second."""
-    return {"structure": "channel"}.get(field.name, 0.123)
+    return {"structure": "channel", "v0": "zero", "sizes": "relative"}.get(field.name, 0.123)
 
 
 @pytest.mark.parametrize("name", NAMED)
@@ -72,7 +72,8 @@ def test_it_has_every_option_of_its_base(name):
 def test_fedlesam_has_the_options_of_all_its_bases():
     bases = ("fedavg", "scaffold", "feddyn")
     theirs = {each.name for base in bases for each in fields(ALGORITHMS.get(base))}
-    assert {each.name for each in fields(FedLESAM)} == {"rho", "base"} | theirs
+    repositories = {"sizes", "proximal"}  # of other authors' code than FedLESAM's
+    assert {each.name for each in fields(FedLESAM)} == {"rho", "base", "variant"} | theirs - repositories
 
 
 def test_every_method_of_an_algorithm_is_the_bases():
