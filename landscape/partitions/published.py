@@ -12,9 +12,9 @@ def fl_simulator(
 ) -> list[np.ndarray]:
     """FL-Simulator's clients, of n/N samples each (rounded down; the first lacks or has what is left over).
 
-    Samples are shuffled; label ratios of each client are drawn from Dir(α·1_C), or equal for c random classes.  Then one
-    sample after the other goes to a random client that is not full, of a class drawn by its ratios.  A class is
-    dealt from its last sample to its first; when it is used up, it is refilled and the class *drawn again*, so that
+    Samples are shuffled; label ratios of each client are drawn from Dir(α·1_C), or equal for c random classes.  Then
+    one sample after another goes to a random client that is not full, of a class drawn by its ratios.  A class is dealt
+    from its last sample to its first; when it is used up, it is refilled and the class *drawn again*, so that
     classes that are asked for more often lose one draw a refill.
 
     All of NumPy's old random numbers are drawn as there, so that the same seed gives the same clients.

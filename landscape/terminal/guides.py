@@ -71,7 +71,7 @@ _ALL = (
         ),
         (
             "--data", "--data-dir", "--model", "--partition", "--clients", "--per-round", "--rounds", "--local-epochs",
-            "--batch-size", "--lr", "--weight-decay", "--seed", "--device", "--out", "--resume",
+            "--batch-size", "--lr", "--weight-decay", "--seed", "--device", "--protocol", "--out", "--resume",
         ),
         "ALGORITHM [OPTIONS]",
     ),

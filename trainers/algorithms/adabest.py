@@ -17,8 +17,8 @@ class AdaBest(Algorithm):
     Client: w ← w − η (g − h_i); then h_i ← h_i/(t − t_i) + μ(w^t − w_i), t_i the last round in which i took part.
     Server: w̄ = ‹w_i›; h = β(w̄_prev − w̄); w ← w̄ − h, w̄_prev = w^0 before the first round.
     h_i is 0 before the first time, so t_i is of no matter then.
-    Variant official, the authors' fedsim: h_i is kept without μ, h_i ← h_i/(t − t_i) + w^t − w_i, and a local step has μ
-    E B̄/n_i h_i (epochs, mean size of all clients' batches so far, samples of the client); B̄ is 0 in the first round.
+    Variant official, the authors' fedsim: h_i is kept without μ, h_i ← h_i/(t − t_i) + w^t − w_i, and a local step has
+    μ E B̄/n_i h_i (epochs, mean size of all clients' batches so far, samples of the client); B̄ is 0 in the first round.
     Traffic per sampled client: one model down, one up.
 
     Example:

@@ -20,8 +20,8 @@ class FedSpeed(Algorithm):
     the corrections of those that do stand for all, and w never comes to rest, however many rounds it has.
     Variant official, FL-Simulator's ascent: it has length ρ (w + ρ g₁/‖g₁‖), and only g₂ is used (α = 1).  With the
     correction over all clients that is FedDyn on SAM's gradient.
-    Variant uncleared, fedMAN's code: as official, but the ascent goes along g₁ plus what the step before moved along but
-    for the w of its proximal term and decay, as that gradient is not cleared; clipping of the step before is not seen.
+    Variant uncleared, fedMAN's code: as official, but the ascent goes along g₁ plus what the step before moved along,
+    without the w of its proximal term and its decay: that gradient is not cleared.  Its clipping is not seen.
     ĝ_i is made of d_i, so the number of local steps enters nowhere.
     Traffic per sampled client: one model down, one up.
 

@@ -57,6 +57,6 @@ FEDGLOSS = Protocol(
         "CIFAR-100's runs have other numbers: --rho 0.01 --rho-l 0.2 --beta 100 --warmup 15000 --rounds 20000 "
         "(paper_experiments/cnn_cifar100.sh)",
         "σ is the plain mean over clients whatever their sizes (servers/fedgloss_server.py:68), which are equal",
-        "a batch is flipped and cropped as a whole, by one draw (codebase/clients/client.py:14-23), ours image by image",
+        "a batch is flipped and cropped as a whole, by one draw (clients/client.py:14-23), ours image by image",
     ),
 )
