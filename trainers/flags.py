@@ -93,7 +93,7 @@ class Flag:
         >>> from trainers.parts.server_optimizers import Adagrad, Momentum
         >>> flag = Flag("server_optimizer", {"momentum": Momentum, "adagrad": Adagrad}, prefix="server_")
         >>> flag.options()
-        {'server_lr': 'lr', 'server_beta': 'beta', 'server_beta1': 'beta1', 'server_tau': 'tau'}
+        {'server_lr': 'lr', 'server_beta': 'beta', 'server_beta1': 'beta1', 'server_tau': 'tau', 'server_v0': 'v0'}
         >>> flag.part({"server_optimizer": "momentum", "server_beta": 0.5})
         Momentum(beta=0.5, lr=1.0)
     """

@@ -34,7 +34,7 @@ def fl_simulator(
         >>> from landscape.partitions.published import fl_simulator
         >>> labels = np.arange(40) % 4
         >>> [set((p % 4).tolist()) for p in fl_simulator(labels, 3, seed=20, parameter=1, pathological=True)]
-        [{0}, {2}, {2}]
+        [{3}, {0}, {0}]
     """
     if not 0 <= seed < 1 << 32:
         raise FedscapeError(f"FL-Simulator's sampler takes a seed from 0 to {(1 << 32) - 1}, not {seed}")

@@ -178,7 +178,7 @@ def named(
         >>> FedProxSAM = named("FedProxSAM", FedProx, {"ascent": SAM}, radius, **told)
         >>> algorithm = FedProxSAM(0.3, mu=0.5)
         >>> algorithm, algorithm.ascent, algorithm.base_algorithm
-        (FedProxSAM(rho=0.3, mu=0.5), SAM(rho=0.3), FedProx(mu=0.5))
+        (FedProxSAM(rho=0.3, mu=0.5, proximal='full'), SAM(rho=0.3), FedProx(mu=0.5, proximal='full'))
     """
     kinds = {**parts, "base": base}
     there = [(part, each.name) for part, kind in kinds.items() for each in fields(kind)]

@@ -77,7 +77,7 @@ class FedLESAM(Combination):
         >>> from trainers import FedLESAM
         >>> algorithm = FedLESAM(rho=0.5, base="feddyn", alpha=0.3)
         >>> algorithm.ascent, algorithm.base_algorithm
-        (LESAM(rho=0.5), FedDyn(alpha=0.3))
+        (LESAM(rho=0.5), FedDyn(alpha=0.3, sizes='equal', proximal='full'))
         >>> FedLESAM(alpha=0.3)
         Traceback (most recent call last):
             ...

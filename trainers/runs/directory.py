@@ -59,15 +59,15 @@ class RunDirectory:
 
     Example:
         >>> import tempfile
-        >>> from trainers import FedProx, Parts, Settings
+        >>> from trainers import FedAvg, Parts, Settings
         >>> from trainers.runs import RunDirectory
         >>> with tempfile.TemporaryDirectory() as folder:
         ...     directory = RunDirectory(folder)
-        ...     state = directory.open(FedProx(mu=0.1), Settings(), Parts(), resume=False)
+        ...     state = directory.open(FedAvg(server_lr=0.5), Settings(), Parts(), resume=False)
         ...     directory.append({"round": 1, "train_loss": 2.5})
         ...     config, metrics = directory.config(), directory.metrics()
         >>> state, config["algorithm"], metrics
-        (None, {'name': 'fedprox', 'mu': 0.1}, [{'round': 1, 'train_loss': 2.5}])
+        (None, {'name': 'fedavg', 'server_lr': 0.5}, [{'round': 1, 'train_loss': 2.5}])
     """
 
     def __init__(self, path: str | Path, protocol: str = "") -> None:

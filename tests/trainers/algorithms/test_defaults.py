@@ -5,6 +5,7 @@ import dataclasses
 import pytest
 
 from trainers import ALGORITHMS, ASAM, GSAM, LESAM, SAM, Adagrad, Adam, Affine, FedLESAM, Momentum, Yogi
+from trainers.runs.later import LATER
 
 SMALL = 0.05
 """ρ for the small nets of the examples; it is MAN's authors' too.  The papers' own are of the help."""
@@ -36,12 +37,13 @@ DEFAULTS = {
     "fedgloss": {"rho": SMALL, "rho_l": SMALL, "beta": 10.0, "warmup": 0, "rho0": 0.001},  # β: their CIFAR-10
     "centralised": {},
 }
-"""By name on the command line; papers' tables where nothing else is said."""
+"""By name on the command line; papers' tables where nothing else is said.  The options of repositories' code are left
+out: they are neutral (:data:`LATER`)."""
 
 
 @pytest.mark.parametrize("name", list(ALGORITHMS))
 def test_an_algorithm_has_the_constants_of_its_source(name):
-    assert ALGORITHMS.get(name)().hyper_parameters() == DEFAULTS[name]
+    assert ALGORITHMS.get(name)().hyper_parameters() == {**LATER.get(name, {}), **DEFAULTS[name]}
 
 
 @pytest.mark.parametrize(
@@ -60,12 +62,12 @@ def test_an_algorithm_has_the_constants_of_its_source(name):
     ids=lambda value: type(value).__name__,
 )
 def test_a_part_has_the_constants_of_its_source(part, expected):
-    assert dataclasses.asdict(part) == expected
+    assert dataclasses.asdict(part) == {**LATER.get(type(part).__name__.lower(), {}), **expected}
 
 
 @pytest.mark.parametrize(
     ("base", "own"), [("fedavg", {"server_lr": 1.0}), ("scaffold", {"server_lr": 1.0}), ("feddyn", {"alpha": 0.1})]
 )
 def test_fedlesam_has_its_bases_constants(base, own):
-    assert FedLESAM(base=base).hyper_parameters() == {"rho": SMALL, "base": base, **own}
-    assert ALGORITHMS.get(base)().hyper_parameters() == own
+    assert FedLESAM(base=base).hyper_parameters() == {"rho": SMALL, "base": base, **own, "variant": "paper"}
+    assert ALGORITHMS.get(base)().hyper_parameters() == {**LATER.get(base, {}), **own}
