@@ -29,13 +29,15 @@ ADABEST = Protocol(
             variant=("official", f"{_LEARN}/adabest.py:104, 111-144, 169"),
             weighting=("uniform", f"{_LEARN}/adabest.py:158"),
         ),
-        "fedavg": lines(weighting=("samples", f"{_LEARN}/fedavg.py")),
-        "fedprox": lines(proximal=("half", f"{_LEARN}/fedprox.py"), weighting=("samples", f"{_LEARN}/fedprox.py")),
+        "fedavg": lines(weighting=("samples", f"{_LEARN}/fedavg.py:189; utils.py:42-43")),
+        "fedprox": lines(
+            proximal=("half", f"{_LEARN}/fedprox.py:91"), weighting=("samples", f"{_LEARN}/utils.py:42-43")
+        ),
         "feddyn": lines(
             alpha=(0.1, f"{_LEARN}/feddyn.py:61"),
-            proximal=("half", f"{_LEARN}/feddyn.py"),
-            sizes=("relative", f"{_LEARN}/feddyn.py"),
-            weighting=("uniform", f"{_LEARN}/feddyn.py"),
+            proximal=("half", f"{_LEARN}/feddyn.py:114"),
+            sizes=("relative", f"{_LEARN}/feddyn.py:110"),
+            weighting=("uniform", f"{_LEARN}/feddyn.py:159"),
         ),
     },
     left=(

@@ -49,8 +49,8 @@ FEDDC = Protocol(
         "feddyn": lines(
             alpha=(0.01, "example_code_cifar10.py:94"),
             weighting=("uniform", "utils_methods.py:934"),
-            sizes=("relative", "utils_methods.py"),
-            clip_at=("linear", "utils_general.py"),
+            sizes=("relative", "utils_methods.py:922"),
+            clip_at=("linear", "utils_general.py:350"),
         ),
     },
     (({"data": "cifar10"}, CIFAR10), ({"data": "cifar100"}, CIFAR100)),

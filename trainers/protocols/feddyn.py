@@ -4,12 +4,12 @@ from trainers.protocols.protocol import Protocol, lines
 
 CIFAR10 = lines(
     normalise=("0.491,0.482,0.447/0.247,0.243,0.262", "utils_dataset.py:33"),
-    model=("lenet_fed", "utils_models.py"),
+    model=("lenet_fed", "utils_models.py:24-30, 92-98"),
     augment=("flip-crop-half", "utils_dataset.py:579-586"),
 )
 CIFAR100 = lines(
     normalise=("0.5071,0.4867,0.4408/0.2675,0.2565,0.2761", "utils_dataset.py:48-49"),
-    model=("lenet_fed", "utils_models.py"),
+    model=("lenet_fed", "utils_models.py:24-30, 92-98"),
     augment=("flip-crop-half", "utils_dataset.py:579-586"),
 )
 

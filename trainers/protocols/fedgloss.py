@@ -40,7 +40,7 @@ FEDGLOSS = Protocol(
             {"data": "cifar10"},
             lines(
                 normalise=("0.4914,0.4822,0.4465/0.2470,0.2434,0.2616", "codebase/clients/client.py:17"),
-                model=("lenet_fed", "codebase/cifar10/cnn.py"),
+                model=("lenet_fed", "codebase/cifar10/cnn.py:10"),
                 augment=("flip-crop", "codebase/clients/client.py:15-16"),
             ),
         ),
@@ -48,7 +48,7 @@ FEDGLOSS = Protocol(
             {"data": "cifar100"},
             lines(
                 normalise=("0.5071,0.4865,0.4409/0.2673,0.2564,0.2762", "codebase/clients/client.py:22"),
-                model=("lenet_fed", "codebase/cifar100/cnn.py"),
+                model=("lenet_fed", "codebase/cifar100/cnn.py:11"),
                 augment=("flip-crop", "codebase/clients/client.py:20-21"),
             ),
         ),

@@ -29,7 +29,7 @@ FEDMAN = Protocol(
         clip_at=("direction", "code/utils_general.py:470"),
         clip_eps=(1e-6, "code/utils_general.py:470"),
         evaluated_model=("all-clients-mean", "code/utils_methods.py:92, 408"),
-        eval_every=(1, "code/utils_methods.py"),
+        eval_every=(1, "code/utils_methods.py:95"),
         seed=(23217, "code/example_cifar_10.py:10-12; 43217 and 83217 are the others"),
     ),
     {
@@ -44,27 +44,28 @@ FEDMAN = Protocol(
         "feddc": lines(
             alpha=(0.01, "code/example_cifar_10.py:74"),
             server_correction=("all", "code/utils_methods_FedDC.py:141-148"),
-            sizes=("relative", "code/utils_methods_FedDC.py"),
+            sizes=("relative", "code/utils_methods_FedDC.py:114-115"),
             weighting=("uniform", "code/utils_methods_FedDC.py:141"),
-            dual_steps=("mean", "code/utils_methods_FedDC.py"),
-            dual_lr=("first", "code/utils_methods_FedDC.py"),
+            dual_steps=("mean", "code/example_cifar_10.py:216; code/utils_methods_FedDC.py:131"),
+            dual_lr=("first", "code/utils_methods_FedDC.py:131"),
         ),
         "fedspeed": lines(
             rho=(0.01, "code/example_cifar_10.py:89"),
             lam=(100.0, "code/example_cifar_10.py:74, 225"),
             variant=("uncleared", "code/utils_optimizer.py:22-66; code/utils_general.py:776-782"),
-            server_correction=("all", "code/utils_methods.py:842-860"),
-            weighting=("uniform", "code/utils_methods.py:842-860"),
+            server_correction=("all", "code/utils_methods.py:842-854"),
+            weighting=("uniform", "code/utils_methods.py:842-854"),
             clip_at=("linear", "code/utils_general.py:725, 755-761"),
             norm_eps=(1e-7, "code/utils_optimizer.py:26"),
         ),
         "fedsam": lines(
-            rho=(0.05, "man_code_sam/utils_general.py"), weighting=("samples", "man_code_sam/utils_methods.py")
+            rho=(0.05, "man_code_sam/utils_general.py:200, a comment; line 208 has --search_param"),
+            weighting=("samples", "man_code_sam/utils_methods.py:124"),
         ),
         "fedasam": lines(
-            rho=(0.5, "man_code_sam/utils_general.py"),
-            eta=(0.2, "man_code_sam/utils_general.py"),
-            weighting=("samples", "man_code_sam/utils_methods.py"),
+            rho=(0.5, "man_code_sam/utils_general.py:274; 0.1 on iid Tiny-ImageNet and with MAN on iid data"),
+            eta=(0.2, "man_code_sam/utils_general.py:274"),
+            weighting=("samples", "man_code_sam/utils_methods.py:124"),
         ),
     },
     (

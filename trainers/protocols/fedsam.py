@@ -47,7 +47,7 @@ FEDSAM = Protocol(
             {"data": "cifar10"},
             lines(
                 normalise=("0.4914,0.4822,0.4465/0.2023,0.1994,0.2010", "models/cifar10/dataloader.py:46"),
-                model=("lenet_fed", "models/cifar10/cnn.py"),
+                model=("lenet_fed", "models/cifar10/cnn.py:10"),
                 augment=("flip-crop", "models/cifar10/dataloader.py:43-44"),
             ),
         ),
@@ -55,7 +55,7 @@ FEDSAM = Protocol(
             {"data": "cifar100"},
             lines(
                 normalise=("0.5071,0.4867,0.4408/0.2675,0.2565,0.2761", "models/cifar100/dataloader.py:46"),
-                model=("lenet_fed", "models/cifar100/cnn.py"),
+                model=("lenet_fed", "models/cifar100/cnn.py:11"),
                 augment=("flip-crop", "models/cifar100/dataloader.py:43-44"),
             ),
         ),

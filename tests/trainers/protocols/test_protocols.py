@@ -15,7 +15,7 @@ from trainers.protocols import PROTOCOLS, Protocol, expanded, protocol
 from trainers.protocols.protocol import given_options, lines
 
 PAIRS = [(name, algorithm) for name, each in PROTOCOLS.items() for algorithm in each.algorithms]
-SOURCE = re.compile(r"[\w./-]+(\.(py|sh)|cifar10)\b")
+SOURCE = re.compile(r"[\w./-]+\.(py|sh):\d+|data/cifar10: its split")
 
 
 def command(line):
@@ -50,6 +50,7 @@ def test_every_option_under_a_condition_is_one_of_ours(name):
         )
         assert set(conditions) <= parts | settings | {"algorithm", "base"}
         assert more
+        assert all(SOURCE.match(line.source) for line in more.values())
         assert set(more) <= parts | settings | hyper
 
 
