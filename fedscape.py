@@ -26,7 +26,7 @@ def _ours_first() -> None:
         sys.path += [folder for folder in (str(HOME), here) if folder not in sys.path]
 
 
-_OTHER_NAMES = {"report": "runs", "list": "algorithms"}
+_OTHER_NAMES = {"list": "algorithms"}
 _SHOWN = {"completion": "Print what a shell's start-up file reads to complete fedscape: completion bash, or zsh."}
 
 

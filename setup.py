@@ -24,6 +24,7 @@ setup(
         "analysis.surface.plots": ["*.html", "*.js"],
         "figures.printed": ["*.csv"],
         "figures.recipes": ["*.html"],
+        "figures.report": ["*.html", "*.css", "*.js"],
     },
     install_requires=[
         "torch>=2.6",
@@ -38,6 +39,7 @@ setup(
         "tyro>=0.9.14",
         "rich>=13",
         "tueplots>=0.2.5",
+        "tomli>=2; python_version < '3.11'",
     ],
     extras_require={
         "test": [
@@ -53,11 +55,15 @@ setup(
             "ipykernel>=6.29",
             "jupytext>=1.16",
             "nbclient>=0.10",
+            "xarray>=2024.10",
+            "h5netcdf>=1.4",
         ],
+        "arrays": ["xarray>=2024.10", "h5netcdf>=1.4"],
         "data": ["torchvision>=0.21", "datasets>=2.14", "pillow>=10"],
         "safetensors": ["safetensors>=0.4"],
         "html": ["plotly>=6"],
         "ray": ["ray>=2.9"],
+        "tensorboard": ["tensorboard>=2.16"],
         "notebook": ["jupyterlab>=4", "jupytext>=1.16"],
     },
     entry_points={

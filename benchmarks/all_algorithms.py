@@ -21,7 +21,8 @@ from landscape.storage.files import write_text
 from landscape.terminal.table import Table
 from trainers import train
 from trainers.__main__ import read
-from trainers.runs import presented, read_runs, report
+from trainers.runs import read_runs
+from trainers.tables import presented, report
 
 LINES = (
     "fedavg", "fedprox", "fedavgm", "fedadam", "fedadagrad", "fedyogi", "scaffold", "feddyn", "feddc",
@@ -29,12 +30,15 @@ LINES = (
     "fedspeed --variant official", "fedcm", "mimelite", "fedrobust", "fedsam",
     "fedgsam", "fedasam", "mofedsam", "fedsmoo", "fedsmoo --variant official", "adabest", "fedgamma", "fedlesam",
     "fedlesam --base scaffold", "fedlesam --base feddyn", "fedgloss", "centralised",
+    "fedinit", "fedacg", "fednsam", "fednova", "fedexp", "fedexp --evaluated-model last-two-mean", "fedvarp", "fedgf",
+    "fedwmsam", "fedswa",
     # Caldarola et al., Table 6: ASAM on other algorithms; their SWA; the parts alone and together.
     "fedavgm --ascent asam", "fedprox --ascent asam", "scaffold --ascent asam", "feddyn --ascent asam",
     "adabest --ascent asam", "fedavg --swa", "fedasam --swa", "fedavg --man 0.15", "feddyn --man 0.15",
     "fedavg --mixup", "fedavg --cutout --cutout-size 4", "fedsam --server-optimizer momentum",
     "fedprox --server-optimizer adam --server-optimizer-lr 0.01", "fedsmoo --man 0.15 --mixup",
     "scaffold --ascent asam --man 0.15 --swa --mixup", "centralised --ascent asam --swa",
+    "feddyn --start relaxed --start-average models", "scaffold --server-optimizer nesterov",
 )  # fmt: skip
 BUDGET = (
     "--data digits --model digits_mlp --partition dirichlet:0.1 --clients 20 --per-round 5 --local-epochs 2 "

@@ -3,11 +3,14 @@
     python benchmarks/federation.py                                      # everything but the peers; some minutes
     python benchmarks/federation.py --parts steps --models digits_mlp --jax
     python benchmarks/federation.py --parts round --fl-simulator FOLDER  # a checkout of FL-Simulator
+    python benchmarks/federation.py --parts steps --models digits_mlp --flower PYTHON  # an interpreter that has Flower
 
 Parts: ``steps`` is the time of a local step of one client, by executor and algorithm; ``round`` that of a round of
 ``lenet_fed`` with an evaluation on 10,000 test images, in float32 and bfloat16; ``clients`` that of a round as
 the number of clients grows from 10 to 100,000.  Times are CPU times (process time), medians of repeats that take turns;
-the figures that count are the ratios of one run.  Where other work keeps the machine busy nothing is measured
+the figures that count are the ratios of one run.  Flower works in processes of its own, so that its time is the
+clock's, of rounds after its start-up.  Beside each figure is the peak of the process's resident memory while it was
+measured (Linux; of Flower that of all its processes).  Where other work keeps the machine busy nothing is measured
 (``--busy`` measures all the same, and says so).
 """
 
@@ -16,7 +19,6 @@ from __future__ import annotations
 import json
 import os
 import platform
-import resource
 import statistics
 import time
 from collections.abc import Callable
@@ -64,6 +66,8 @@ class Options:
     """CPU threads"""
     jax: bool = False
     """JAX's vmap over clients and scan over steps too, for digits_mlp"""
+    flower: Path | None = None
+    """an interpreter that has flwr[simulation] and torch: Flower's FedAvg rounds too, for digits_mlp"""
     fl_simulator: Path | None = None
     """a checkout of FL-Simulator, whose own client classes then train lenet_fed"""
     busy: bool = False
@@ -104,10 +108,15 @@ def federation(
     return Federation(algorithm, made, settings, flat.buffer.clone(), Parts())
 
 
-def medians(work: dict[str, Callable[[], float]], repeats: int) -> dict[str, float]:
-    """The median of each, in turns; each gives its own measure of the seconds since the stopwatch began."""
-    for one in work.values():
-        one()  # the first counts for nothing
+def medians(work: dict[str, Callable[[], float]], repeats: int, memory: dict[str, float]) -> dict[str, float]:
+    """The median of each, in turns; each gives its own measure of the seconds since the stopwatch began.
+
+    ``memory`` gets the process's peak in GB during the first one of each, which counts for no time.
+    """
+    for name, one in work.items():
+        federation_peers.forget_peak()
+        one()
+        memory[name] = federation_peers.peak_memory()
     found: dict[str, list[float]] = {name: [] for name in work}
     for _ in range(repeats):
         for name, one in work.items():
@@ -143,9 +152,15 @@ def steps(options: Options) -> list[dict[str, Any]]:
                 work["PyTorch"] = federation_peers.bare_sgd(module, data(SHAPES[model], each), BATCH[model])
             if model == "digits_mlp" and name == "fedavg" and options.jax:
                 work["JAX vmap + scan"] = federation_peers.jax_clients(clients, each, BATCH[model])
-            found = medians(work, options.repeats)
-            rows.append({"model": model, "algorithm": name, "clients": clients, "microseconds": found})
-            told = ", ".join(f"{label} {1e6 * seconds:,.0f}" for label, seconds in found.items())
+            memory: dict[str, float] = {}
+            found = medians(work, options.repeats, memory)
+            if model == "digits_mlp" and name == "fedavg" and options.flower is not None:
+                seconds, memory["Flower"] = federation_peers.flower(
+                    options.flower, clients, each, BATCH[model], options.repeats
+                )
+                found["Flower"] = seconds
+            rows.append({"model": model, "algorithm": name, "clients": clients, "seconds": found, "peak GB": memory})
+            told = ", ".join(f"{label} {1e6 * s:,.0f} ({memory[label]:.2f} GB)" for label, s in found.items())
             ratios = ", ".join(
                 f"sequential/{label} {found['sequential'] / seconds:.2f}"
                 for label, seconds in found.items() if label != "sequential"
@@ -179,16 +194,18 @@ def rounds(options: Options) -> dict[str, Any]:
         work |= {f"training, {dtype}": train, f"test, {dtype}": measure}
     if options.fl_simulator is not None:
         work |= federation_peers.fl_simulator(options.fl_simulator, data(SHAPES["lenet_fed"], 500), test)
-    found = medians(work, max(3, options.repeats // 2))
+    memory: dict[str, float] = {}
+    found = medians(work, max(3, options.repeats // 2), memory)
     for name, seconds in found.items():
-        print(f"lenet_fed, a round of 10 clients, {name}: {seconds:.2f} s")
-    return found
+        print(f"lenet_fed, a round of 10 clients, {name}: {seconds:.2f} s, peak memory {memory[name]:.2f} GB")
+    return {"seconds": found, "peak GB": memory}
 
 
 def growing(options: Options) -> list[dict[str, Any]]:
     """A round of 10 sampled clients as the clients become more: ``digits_mlp``, FedSMOO, 4 images each."""
     rows = []
     for clients in (10, 100, 1_000, 10_000, 100_000):
+        federation_peers.forget_peak()
         made = federation("digits_mlp", BatchedExecutor, FedSMOO(), clients, 4, per_round=10)
         made.step()
         times = []
@@ -196,8 +213,8 @@ def growing(options: Options) -> list[dict[str, Any]]:
             start = time.process_time()
             made.step()
             times.append(time.process_time() - start)
-        memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
-        rows.append({"clients": clients, "seconds": statistics.median(times), "peak GB of the process so far": memory})
+        memory = federation_peers.peak_memory()
+        rows.append({"clients": clients, "seconds": statistics.median(times), "peak GB": memory})
         print(f"{clients:,} clients: {1e3 * rows[-1]['seconds']:.2f} ms a round of 10, peak memory {memory:.2f} GB")
     return rows
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import statistics
+import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -15,6 +18,33 @@ import torch
 from torch import nn
 
 from landscape import Samples
+
+
+def forget_peak() -> None:
+    """Let the peak of the process's resident memory count anew from now on (Linux)."""
+    Path("/proc/self/clear_refs").write_text("5")
+
+
+def peak_memory() -> float:
+    """GB of resident memory that the process had at most since :func:`forget_peak`."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return int(next(line for line in lines if line.startswith("VmHWM")).split()[1]) / 2**20
+
+
+def flower(python: Path, clients: int, each: int, size: int, repeats: int, epochs: int = 2) -> tuple[float, float]:
+    """Seconds a step of one client in Flower's simulation, on the clock, and GB of all its processes.
+
+    Raises:
+        SystemExit: the interpreter has no Flower, or the simulation failed; what it said is shown.
+    """
+    words = [str(number) for number in (clients, each, size, epochs, repeats + 1)]
+    program = str(Path(__file__).with_name("flower_rounds.py"))
+    done = subprocess.run([str(python), program, *words], capture_output=True, text=True)
+    if done.returncode:
+        raise SystemExit(f"{python} {program} failed:\n{done.stderr[-2000:]}")
+    told = json.loads(done.stdout.splitlines()[-1])
+    steps = clients * epochs * -(-each // size)
+    return statistics.median(told["seconds"]) / steps, told["peak GB"]
 
 
 def bare_sgd(module: nn.Module, samples: Samples, size: int, epochs: int = 2) -> Callable[[], float]:

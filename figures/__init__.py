@@ -10,6 +10,7 @@ import landscape.terminal.starting  # noqa: F401 - first: Ctrl-C is quiet from h
 from landscape.lazy import lazily
 
 if TYPE_CHECKING:
+    from figures.arrays import labelled
     from figures.comparison import Comparison, compare
     from figures.images import contact_sheet
     from figures.runs import OpenedRun, open_run
@@ -21,8 +22,9 @@ else:
             "OpenedRun": "figures.runs",
             "compare": "figures.comparison",
             "contact_sheet": "figures.images",
+            "labelled": "figures.arrays",
             "open_run": "figures.runs",
         },
     )
 
-__all__ = ["Comparison", "OpenedRun", "compare", "contact_sheet", "open_run"]
+__all__ = ["Comparison", "OpenedRun", "compare", "contact_sheet", "labelled", "open_run"]

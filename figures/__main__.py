@@ -1,8 +1,9 @@
-"""``python -m figures list``, ``make ID ...``, ``gallery``, ``status``, ``show ID``, ``compare CKPT CKPT ...``,
-``demo`` and ``contact-sheet DATA``."""
+"""``python -m figures list``, ``make ID ...``, ``gallery``, ``status``, ``show ID``, ``sweep GRID.toml``,
+``curves RUN ...``, ``compare CKPT CKPT ...``, ``report CKPT ...``, ``demo`` and ``contact-sheet DATA``."""
 
 from __future__ import annotations
 
+import shlex
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -14,7 +15,7 @@ import tyro
 from analysis.source import Source
 from landscape.checkpoints.foreign import checkpoint_file
 from landscape.datasets import load_dataset
-from landscape.storage.outputs import ForceFlag, check_outputs, pictures
+from landscape.storage.outputs import ForceFlag, Output, check_outputs, pictures
 from landscape.storage.style import PictureStyle
 from landscape.terminal import command
 from landscape.terminal.guides import GUIDES
@@ -73,6 +74,73 @@ class Compare:
 
 
 @dataclass(frozen=True)
+class Report:
+    """Write one page of all models, to pass around: verdict, what to trust, curves, spectra, surfaces, provenance.
+
+    Runs that differ in their seed alone are one group; the verdict compares each group with the first, with intervals
+    over the seeds. The page needs no network. Measurements are kept in a folder named as the page: the same command
+    reads them, and continues what was interrupted.
+    """
+
+    checkpoints: Annotated[tyro.conf.Positional[tuple[Path, ...]], tyro.conf.arg(metavar="CKPT [CKPT ...]")]
+    """checkpoint files of one data set, or run directories for their ckpt.pt"""
+    out: Annotated[Path, tyro.conf.arg(metavar="FILE", aliases=("-o",))] = Path("report.html")
+    """the page; measurements go to a folder of its name without .html"""
+    top: int = 10
+    """how many of the largest eigenvalues"""
+    points: int = 21
+    """points along each axis of the surfaces"""
+    span: float = 1.0
+    """farthest step along a direction of the surfaces; at 1 each filter has moved by its own length"""
+    no_surfaces: bool = False
+    """measure no surfaces"""
+    trace_tolerance: float = 0.02
+    """standard error wanted of the trace, as a share of it"""
+    trace_probes: int = 100
+    """at most so many random probes of the trace"""
+    probes: int = 8
+    """random probes of the density: more narrow its error"""
+    steps: int = 40
+    """Lanczos steps of each probe of the density"""
+    seed: int = 0
+    """of all random vectors; the surfaces share their random numbers"""
+    force: ForceFlag = False
+    quiet: bool = False
+    """no progress bars"""
+    source: Source = field(default_factory=Source)
+
+    def run(self) -> None:
+        """Measure, write, print the verdict."""
+        from figures.report import verdict
+        from figures.reporting import write_report
+
+        own = ("checkpoints", "out", "no_surfaces", "force", "quiet", "source")
+        options = {name: value for name, value in vars(self).items() if name not in own}
+        read = [checkpoint_file(file) for file in self.checkpoints]
+        check_outputs([Output("--out", self.out, "page")], read, force=self.force)
+        given = {name: value for name, value in vars(self.source).items() if value is not None}
+        with continuing(f"the measurements so far are in {self.out.with_suffix('')}: the same command continues"):
+            subjects = write_report(
+                self.checkpoints, self.out, **options, surfaces=not self.no_surfaces, options=given,
+                command=self._command(), progress=not self.quiet,
+            )  # fmt: skip
+        print("\n".join(verdict(subjects)))
+        print(f"written: {self.out}")
+
+    def _command(self) -> str:
+        """The command line that makes the page again: what differs from the defaults."""
+        words = ["fedscape", "report", *map(str, self.checkpoints)]
+        for options, usual in ((self, type(self)(())), (self.source, Source())):
+            for name, value in vars(options).items():
+                if name in ("checkpoints", "source", "force", "quiet") or value == getattr(usual, name):
+                    continue
+                several = isinstance(value, (tuple, list))
+                texts = [] if value is True else [str(each) for each in (value if several else [value])]
+                words += [f"--{name.replace('_', '-')}", *texts]
+        return shlex.join(words)
+
+
+@dataclass(frozen=True)
 class Demo:
     """Train FedAvg and FedASAM on the embedded digits, measure both, draw the comparison (a minute or two)."""
 
@@ -128,16 +196,29 @@ class Command(Protocol):
         """Do it; the exit code."""
 
 
-_OWN: dict[str, type[Command]] = {"compare": Compare, "contact-sheet": ContactSheet, "demo": Demo}
+_OWN: dict[str, type[Command]] = {
+    "compare": Compare,
+    "contact-sheet": ContactSheet,
+    "demo": Demo,
+    "report": Report,
+}
 
 
 def _of_papers() -> dict[str, type[Command]]:
     """The commands that make the papers' figures: what draws is loaded with them, not for the others."""
+    from figures.commands.curves import Curves
     from figures.commands.gallery import Gallery
     from figures.commands.listing import List, Show, Status
     from figures.commands.make import Make
 
-    return {"list": List, "make": Make, "gallery": Gallery, "status": Status, "show": Show}
+    return {"list": List, "make": Make, "gallery": Gallery, "status": Status, "show": Show, "curves": Curves}
+
+
+def _of_grids() -> dict[str, type[Command]]:
+    """The command that trains: what draws is not loaded with it."""
+    from figures.commands.sweep import Sweep
+
+    return {"sweep": Sweep}
 
 
 CONFIG = (tyro.conf.OmitArgPrefixes, tyro.conf.FlagCreatePairsOff)
@@ -148,13 +229,15 @@ def read(arguments: Sequence[str] | None = None) -> Command:
     given = sys.argv[1:] if arguments is None else arguments
     there = {program.split()[-1]: guide.does for program, guide in GUIDES.items() if program.startswith(f"{PROGRAM} ")}
     name = command.chosen(PROGRAM, there, given)
-    kind: Callable[..., Command] = _OWN[name] if name in _OWN else _of_papers()[name]
+    kind: Callable[..., Command] = (
+        _OWN[name] if name in _OWN else (_of_grids if name == "sweep" else _of_papers)()[name]
+    )
     return command.read(kind, f"{PROGRAM} {name}", given[1:], CONFIG)
 
 
 def kinds() -> dict[str, tuple[Any, tuple[Any, ...]]]:
     """What the options are made of, by program, with tyro's configuration."""
-    return {f"{PROGRAM} {name}": (kind, CONFIG) for name, kind in (_of_papers() | _OWN).items()}
+    return {f"{PROGRAM} {name}": (kind, CONFIG) for name, kind in (_of_papers() | _of_grids() | _OWN).items()}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -32,6 +32,7 @@ from trainers.runs.showing import plot_training
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+    from xarray import DataTree
 
 _SPECTRUM: Mapping[str, Any] = {
     "top": 10,
@@ -219,6 +220,28 @@ class OpenedRun(Shown):
         """λ_max, loss and accuracy on each client's own data, not kept; ``options`` are those of
         :func:`analysis.hessian.clients.client_eigenvalues`, such as ``local=True``."""
         return client_eigenvalues(self.checkpoint, **{**self._given(), **options})
+
+    @property
+    def results(self) -> DataTree:
+        """All that is kept of this model as labelled arrays (:func:`figures.labelled`), an ``xarray.DataTree``.
+
+        ``curves`` are the run's metrics by round; ``spectra`` and ``surfaces`` hold the kept measurements by what
+        decides them, as in ``spectra/8723624fa3c4565c``, with their options among the attributes.  What else is
+        measured becomes labelled by itself: ``labelled(run.clients())``.
+
+        Raises:
+            FedscapeError: xarray is not installed; a file is damaged.
+        """
+        from figures import arrays
+
+        found = {"curves": arrays.curves(self.metrics, self.checkpoint.title)} if self.metrics else {}
+        digest = self.checkpoint.digest()
+        for kind, name in (("hessian", "spectra"), ("surface", "surfaces")):
+            for key, options, result in Store(self.folder.parent).kept(kind, digest):
+                tree = arrays.labelled(result)
+                tree.attrs |= {"checkpoint": digest, "options": json.dumps(options, sort_keys=True)}
+                found[f"{name}/{key}"] = tree
+        return arrays.grown(found)
 
     def compare(self, *others: OpenedRun | str | Path, progress: bool = False, **options: Any) -> Comparison:
         """Measure this model and others in the same way; the result shows the sheet, and writes no file.

@@ -287,8 +287,7 @@ class _Kept:
         """Compute and keep them; ``None`` if they would take too much memory."""
         data = batches.data
         assert isinstance(data, Samples)
-        bytes_each = torch.empty(0, dtype=batches.dtype).element_size()
-        if data.streams or data.inputs.numel() * bytes_each > free_memory(device) // 4:
+        if data.streams or data.inputs.numel() * batches.dtype.itemsize > free_memory(device) // 4:
             return None
         found = list(batches)
         return cls(batches.division, found, [x._version for _, x, _, _ in found])

@@ -61,7 +61,7 @@ def test_help_all_has_every_option_and_help_only_options_that_there_are(program,
         with pytest.raises(SystemExit) as end:
             _read(program, [word])
         assert end.value.code == 0
-        told = set(re.findall(r"(?<![\w`-])--[a-z][\w-]*", _without_examples(capsys.readouterr().out)))
+        told = set(re.findall(r"(?<![\w`-])(?:--[a-z][\w-]*|-[a-z]\b)", _without_examples(capsys.readouterr().out)))
         if every:
             assert told >= NAMES[program], NAMES[program] - told
         else:
@@ -145,7 +145,7 @@ def test_fedscape_alone_tells_every_command_and_exits_with_two(capsys):
         ("figures mkae", "unknown command 'mkae': did you mean 'make'?"),
         ("data fetch cifar10", "Missing from fedscape data fetch: --data-dir DIR"),
         ("runs --group", "give at least one run directory (see fedscape runs --help)"),
-        ("report none", "there is no run directory none"),
+        ("runs none", "there is no run directory none"),
         ("hessian --tyro-print-completion bash", "there is no option --tyro-print-completion: `fedscape completion"),
         ("completion tcsh", "there is no completion for 'tcsh': give bash or zsh"),
     ],
@@ -289,7 +289,7 @@ def completion() -> str:
     ("words", "completed"),
     [
         ("fedscape hess", "hessian"),
-        ("fedscape train feda", "fedavg fedavgm fedadam fedadagrad fedasam"),
+        ("fedscape train feda", "fedavg fedavgm fedadam fedadagrad fedasam fedacg"),
         ("fedscape train fedasam --rh", "--rho"),
         ("fedscape hessian runs/a --to", "--top --tolerance"),
         ("fedscape compare a b --poi", "--points"),
@@ -338,6 +338,7 @@ def test_a_run_directory_is_its_checkpoint_in_python(run_directory, tmp_path):
         "surface {run} {run}@1 {run}@2 --plane three --points 3 --samples 50 --json out.json",
         "corruptions {run} --generate --corruptions fog --severities 1 --samples 50 --out out",
         "compare {run} {run}@1 --top 1 --points 3 --samples 50 --probes 2 --steps 5 --out out",
+        "report {run} {run}@1 --top 1 --no-surfaces --samples 50 --probes 2 --steps 5 --out out.html",
         "runs {run} --json out.json",
     ],
 )

@@ -18,6 +18,7 @@ import figures.commands.gallery
 import figures.commands.options
 import trainers
 from analysis import measure_hessian
+from figures.graph.grid import read_grid
 from landscape import MODELS, Checkpoint, build_model
 from landscape.terminal.command import read as parsed
 from landscape.terminal.program import COMMANDS
@@ -26,6 +27,7 @@ from tests.trainers.algorithms import naive, test_contract
 from tests.trainers.federations import SETTINGS, SIZES, federation
 from trainers import FedASAM, FedAvg, Settings, train
 from trainers.__main__ import main, read
+from trainers.commands import report
 
 
 def blocks(file, language):
@@ -105,12 +107,24 @@ def test_training_commands_of_the_readme_parse():
         assert read(command).output.out is not None
 
 
-@pytest.mark.parametrize(("file", "number"), [("README.md", 6), ("docs/figures.md", 8)])
+@pytest.mark.parametrize(("file", "number"), [("README.md", 9), ("docs/figures.md", 8)])
 def test_commands_of_figures_parse(file, number):
     commands = [words[1:] for words in commands_of(file) if words[0] == "figures"]
     assert len(commands) == number
     for command in commands:
         assert figures.__main__.read(command) is not None
+
+
+def test_the_grid_of_the_readme_is_one_and_its_tables_parse(tmp_path):
+    (text,) = blocks("README.md", "toml")
+    (tmp_path / "grid.toml").write_text(text, encoding="utf-8")
+    grid = read_grid(tmp_path / "grid.toml")
+    algorithms = [each.options["algorithm"] for each in grid.runs]
+    assert [algorithms.count(name) for name in ("fedavg", "fedsam", "fedsmoo")] == [6, 18, 12]
+    found = [words[1:] for words in commands_of("README.md") if words[:2] == ["trainers", "report"]]
+    assert len(found) == 3
+    for words in found:
+        parsed(report.Command, report.PROGRAM, words[1:])
 
 
 @pytest.fixture
@@ -155,61 +169,56 @@ def test_the_worked_figure_and_table_are_made_from_shared_runs(ours, tmp_path):
 
 
 @pytest.fixture
-def fedvarp(tmp_path, monkeypatch):
+def mifa(tmp_path, monkeypatch):
     """The worked example of CONTRIBUTING.md, as it stands there, in a file and registered."""
-    (code,) = (block for block in blocks("CONTRIBUTING.md", "python") if "class FedVARP" in block)
-    (tmp_path / "fedvarp.py").write_text(code, encoding="utf-8")
+    (code,) = (block for block in blocks("CONTRIBUTING.md", "python") if "class MIFA" in block)
+    (tmp_path / "mifa.py").write_text(code, encoding="utf-8")
     monkeypatch.syspath_prepend(tmp_path)
-    kind = importlib.import_module("fedvarp").FedVARP
-    monkeypatch.setitem(trainers.ALGORITHMS._table, "fedvarp", kind)
+    kind = importlib.import_module("mifa").MIFA
+    monkeypatch.setitem(trainers.ALGORITHMS._table, "mifa", kind)
     yield kind
-    del sys.modules["fedvarp"]
+    del sys.modules["mifa"]
 
 
-def test_the_worked_example_is_its_pseudo_code(fedvarp):
-    """Jhunjhunwala et al., UAI 2022, Algorithm 2, full-batch steps, the server remembering every client's change."""
-    ours, clients = federation(fedvarp(0.8)), naive.Clients()
-    w, last = clients.start(), [[torch.zeros_like(t) for t in clients.start()] for _ in SIZES]
+def test_the_worked_example_is_its_pseudo_code(mifa):
+    """Gu et al., NeurIPS 2021, Algorithm 1, full-batch steps: the server has G_i = (w^t − w_i)/η of every client."""
+    ours, clients = federation(mifa(0.8)), naive.Clients()
+    w, latest = clients.start(), [[torch.zeros_like(t) for t in clients.start()] for _ in SIZES]
     for number in range(6):
-        sampled, lr, new = ours.step().clients, SETTINGS["lr"] * SETTINGS["lr_decay"] ** number, {}
+        sampled, lr = ours.step().clients, SETTINGS["lr"] * SETTINGS["lr_decay"] ** number
         for i in sampled:
             wi = [t.clone() for t in w]
             for _ in range(naive.EPOCHS):
                 wi = [a - lr * g for a, g in zip(wi, clients.gradient(i, wi), strict=True)]
-            new[i] = [a - b for a, b in zip(wi, w, strict=True)]
-        for j in range(len(w)):
-            remembered = sum(p * y[j] for p, y in zip(clients.p, last, strict=True))
-            news = sum(clients.p[i] * (new[i][j] - last[i][j]) for i in sampled) / sum(clients.p[i] for i in sampled)
-            w[j] = w[j] + 0.8 * (remembered + news)
-        for i in sampled:
-            last[i] = new[i]
+            latest[i] = [(b - a) / lr for a, b in zip(wi, w, strict=True)]
+        mean = [sum(p * g[j] for p, g in zip(clients.p, latest, strict=True)) for j in range(len(w))]
+        w = [a - 0.8 * lr * g for a, g in zip(w, mean, strict=True)]
     flat = torch.cat([t.reshape(-1) for t in w])
     error = ((ours.server.w - flat).norm() / flat.norm()).item()
     assert error < 1e-11
     assert ours.step().bytes_down == 3 * ours.server.w.nbytes
 
 
-def test_the_worked_example_serves_stacked_clients(fedvarp):
-    test_contract.test_stacked_clients_advance_as_they_would_alone(fedvarp(0.8))
+def test_the_worked_example_serves_stacked_clients(mifa):
+    test_contract.test_stacked_clients_advance_as_they_would_alone(mifa(0.8))
 
 
-def test_the_worked_example_is_a_command(fedvarp, tmp_path, capsys):
-    line = f"fedvarp --server-lr 0.8 --ascent sam --rounds 1 --quiet --out {tmp_path / 'run'}"
+def test_the_worked_example_is_a_command(mifa, tmp_path, capsys):
+    line = f"mifa --server-lr 0.8 --ascent sam --rounds 1 --quiet --out {tmp_path / 'run'}"
     assert main(line.split()) == 0
     assert main(["list"]) == 0
     assert re.search(
-        r"fedvarp +y +y +1/1 +all but server-optimizer +biased: .*Jhunjhunwala",
-        capsys.readouterr().out,
+        r"mifa +u +u +1/1 +all but +server-optimizer +biased: .*Gu et al", " ".join(capsys.readouterr().out.split())
     )
 
 
-def test_the_worked_example_is_a_command_of_a_users_own_file(fedvarp, tmp_path, monkeypatch, capsys):
-    monkeypatch.delitem(trainers.ALGORITHMS._table, "fedvarp")
+def test_the_worked_example_is_a_command_of_a_users_own_file(mifa, tmp_path, monkeypatch, capsys):
+    monkeypatch.delitem(trainers.ALGORITHMS._table, "mifa")
     monkeypatch.chdir(tmp_path)
-    assert "fedvarp:FedVARP" in "".join(blocks("README.md", "sh"))
-    line = "fedvarp:FedVARP --server-lr 0.8 --ascent sam --rounds 1 --quiet --out run"
+    assert "mifa:MIFA" in "".join(blocks("README.md", "sh"))
+    line = "mifa:MIFA --server-lr 0.8 --ascent sam --rounds 1 --quiet --out run"
     assert main(line.split()) == 0
-    assert "fedvarp:FedVARP, 1 rounds" in capsys.readouterr().out
+    assert "mifa:MIFA, 1 rounds" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("file", ["README.md", "CONTRIBUTING.md", "CHANGELOG.md", "docs/figures.md"])

@@ -16,9 +16,11 @@ import figures.__main__ as figures
 import landscape.data.__main__ as data
 import trainers.__main__ as trainers
 from analysis.hessian.command import Command as HessianCommand
+from figures.commands.curves import Curves
 from figures.commands.gallery import Gallery
 from figures.commands.listing import List, Show, Status
 from figures.commands.make import Make
+from figures.commands.sweep import Sweep
 from landscape import Landscape
 from landscape.terminal.command import run
 from tests.conftest import REPOSITORY
@@ -51,14 +53,16 @@ class Case:
 
 DRAWN = ("hessian.png", "hessian.json", "hessian.npz")
 TABLES = ("corruptions.jsonl", "corruptions.json", "corruptions.csv", "corruptions.md", "corruptions.tex")
+PROFILED = ("profile.json", "trace.json.gz")
 CASES = {
     "hessian": Case(
         hessian.main, ("CKPT",), HessianCommand, {"json": "x.json", "csv": "x.csv", "state": "x.state"},
-        {"out": (*DRAWN, "clients.png")}, ("checkpoints", "data_dir"),
+        {"out": (*DRAWN, "clients.png"), "profile": PROFILED}, ("checkpoints", "data_dir"),
     ),
     "surface": Case(
-        surface.main, ("CKPT",), surface.Command,
-        {"out": "x.h5", "plot": "x.png", "html": "x.html", "vtk": "x.vts", "json": "x.json", "directions": "x.pt"}, {},
+        surface.main, ("CKPT", "--workers", "1"), surface.Command,
+        {"out": "x.h5", "plot": "x.png", "html": "x.html", "vtk": "x.vts", "json": "x.json", "directions": "x.pt"},
+        {"profile": PROFILED},
         ("checkpoints", "data_dir"),
     ),
     "corruptions": Case(
@@ -66,23 +70,32 @@ CASES = {
         ("checkpoints", "data_dir"),
     ),
     "report": Case(
-        report.main, ("RUN",), report.Command, {"csv": "x.csv", "json": "x.json", "latex": "x.tex"}, {}, ("runs",)
+        report.main, ("RUN",), report.Command,
+        {"csv": "x.csv", "json": "x.json", "latex": "x.tex", "markdown": "x.md"}, {}, ("runs",),
     ),
     "partition": Case(partition.main, (), partition.Command, {"out": "x.png", "json": "x.json"}, {}),
     "compare": Case(
         figures.main, ("compare", "CKPT", "CKPT"), figures.Compare, {},
         {"out": tuple(f"compare.{kind}" for kind in ("png", "pdf", "svg", "txt", "csv"))}, ("checkpoints", "data_dir"),
     ),
+    "page": Case(
+        figures.main, ("report", "CKPT"), figures.Report, {"out": "x.html"}, {}, ("checkpoints", "data_dir")
+    ),
     "demo": Case(figures.main, ("demo",), figures.Demo, {}, {"out": ("compare/compare.png",)}),
     "contact-sheet": Case(
         figures.main, ("contact-sheet", "digits"), figures.ContactSheet, {"out": "x.png"}, {}, ("data_dir",)
     ),
     "make": Case(figures.main, ("make", "man/F1"), Make, {}, {"out": ("notes.txt",)}, ("data_dir",)),
+    "sweep": Case(
+        figures.main, ("sweep", "GRID"), Sweep, {}, {"out": ("grid.json", "notes.txt")}, ("grid", "data_dir")
+    ),
+    "curves": Case(figures.main, ("curves", "RUN"), Curves, {"out": "x.png", "csv": "x.csv"}, {}, ("runs",)),
     "gallery": Case(
         figures.main, ("gallery", "man/F1"), Gallery, {}, {"out": ("gallery.html", "notes.txt")}, ("data_dir",)
     ),
     "train": Case(
-        trainers.main, ("fedavg", "--quiet"), trainers.Output, {}, {"out": ("ckpt.pt", "metrics.jsonl", "notes.txt")}
+        trainers.main, ("fedavg", "--quiet"), trainers.Output, {},
+        {"out": ("ckpt.pt", "metrics.jsonl", "notes.txt"), "profile": PROFILED}, ("config",),
     ),
 }  # fmt: skip
 READ_ONLY = {List, Status, Show, data.List, data.Verify}
@@ -126,7 +139,15 @@ def test_no_command_is_forgotten_here():
 
 @pytest.fixture(scope="module")
 def checkpoint(tmp_path_factory):
-    return train(FedAvg(), SHORT, out=tmp_path_factory.mktemp("trained") / "run").checkpoint
+    made = train(FedAvg(), SHORT, out=tmp_path_factory.mktemp("trained") / "run").checkpoint
+    (made.parent.parent / "grid.toml").write_text('algorithm = "fedavg"')
+    return made
+
+
+def given_words(case, checkpoint):
+    """What a command is given beside the output."""
+    there = {"CKPT": checkpoint, "RUN": checkpoint.parent, "GRID": checkpoint.parent.parent / "grid.toml"}
+    return [str(there.get(word, word)) for word in case.words]
 
 
 def digest(folder):
@@ -189,18 +210,19 @@ def test_what_is_not_ours_is_refused_before_the_work_and_stays(
 
     for module in ("trainers.runs.run", "trainers.commands.partition", "figures.__main__"):
         monkeypatch.setattr(f"{module}.load_dataset", begun)
-    monkeypatch.setattr("figures.commands.make.execute", begun)
+    monkeypatch.setattr("figures.commands.work.execute", begun)
     monkeypatch.setattr("trainers.commands.report.read_runs", begun)
+    monkeypatch.setattr("figures.commands.curves.read_runs", begun)
     monkeypatch.setattr(Landscape, "from_checkpoint", begun)
     monkeypatch.setattr("landscape.checkpoints.checkpoint.load_torch", begun)
     case = CASES[name]
     place = tmp_path / "place"
-    words = [str(checkpoint) if w == "CKPT" else str(checkpoint.parent) if w == "RUN" else w for w in case.words]
+    words = given_words(case, checkpoint)
     words += ["--per-client"] * (file == "clients.png")
     whole = option in case.folders
     given = place if whole else place / file
     # A folder that is refused as a whole is taken with --force, with what is in it.
-    with_force = case.command is not Make and file != "notes.txt" and name != "train"
+    with_force = case.command not in (Make, Sweep) and file != "notes.txt" and name != "train"
     for what in attacks(place, file, checkpoint):
         never = what in ("a pipe", "a folder", "a device")
         before, source = digest(tmp_path), digest(checkpoint.parent)
@@ -218,7 +240,7 @@ def test_a_forgotten_name_does_not_cost_the_checkpoint(name, option, checkpoint,
     case = CASES[name]
     mine = tmp_path / "a.pt"
     mine.write_bytes(checkpoint.read_bytes())
-    words = [str(checkpoint) if w == "CKPT" else str(checkpoint.parent) if w == "RUN" else w for w in case.words]
+    words = given_words(case, checkpoint)
     before = digest(tmp_path)
     monkeypatch.setattr(Landscape, "from_checkpoint", lambda *_, **__: pytest.fail("work has begun"))
     assert run(lambda: case.main([*words, f"--{option}", str(mine)])) == 2

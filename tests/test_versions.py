@@ -11,6 +11,7 @@ from packaging.markers import default_environment
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 
+from landscape.version import __version__
 from tests.conftest import REPOSITORY
 
 Version = namedtuple("Version", "major minor micro releaselevel serial")
@@ -108,3 +109,8 @@ def test_an_environment_of_another_python_is_made_anew(start, tmp_path, minor, c
     with pytest.raises(AssertionError, match="'venv'") as told:
         start()
     assert ("--clear" in str(told.value)) == cleared
+
+
+def test_the_citation_names_the_version_that_is_there():
+    (cited,) = re.findall(r"^version: (\S+)$", text("CITATION.cff"), re.MULTILINE)
+    assert cited == __version__

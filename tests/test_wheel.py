@@ -1,4 +1,4 @@
-"""The wheel is whole: installed away from the sources, every command of it works."""
+"""Source archive and wheel are whole: installed away from the sources, every command of it works."""
 
 import configparser
 import importlib
@@ -18,14 +18,17 @@ PIP = [sys.executable, "-m", "pip", "--disable-pip-version-check", "-q"]
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory) -> Path:
-    """A wheel built from a copy of the sources, because building writes beside them."""
+    """The wheel of a source archive, made of a copy of the sources because building writes beside them."""
     folder = tmp_path_factory.mktemp("wheel")
     for name in tracked():
         if not name.startswith("tests/"):
             (folder / "sources" / name).parent.mkdir(parents=True, exist_ok=True)
             (folder / "sources" / name).write_bytes((REPOSITORY / name).read_bytes())
-    build = [*PIP, "wheel", "--no-deps", "--no-build-isolation", "--wheel-dir", folder, "."]
-    subprocess.run(build, cwd=folder / "sources", check=True)
+    pack = [sys.executable, "-c", "from setuptools import build_meta; build_meta.build_sdist('..')"]
+    subprocess.run(pack, cwd=folder / "sources", check=True, capture_output=True)
+    (archive,) = folder.glob("*.tar.gz")
+    build = [*PIP, "wheel", "--no-deps", "--no-build-isolation", "--wheel-dir", folder, archive]
+    subprocess.run(build, cwd=folder, check=True)
     (found,) = folder.glob("*.whl")
     return found
 

@@ -1,6 +1,7 @@
 """``python -m trainers ALGORITHM ...``: train and write a run directory.
 
-``ALGORITHM`` is a name of ours, or ``package.module:Class``, an algorithm of the user's own.
+``ALGORITHM`` is a name of ours, or ``package.module:Class``, an algorithm of the user's own; a
+``--config FILE`` may name it.
 ``list`` lists the algorithms, ``report`` compares runs, ``partition`` shows how a data set is divided over clients.
 """
 
@@ -10,26 +11,30 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import tyro
 
 from landscape.errors import FedscapeError
-from landscape.storage.outputs import ForceFlag
+from landscape.profiling import profile_outputs, told
+from landscape.storage.outputs import ForceFlag, check_outputs
 from landscape.terminal.command import EXIT_DIVERGED, chosen, run
 from landscape.terminal.command import read as parsed
 from landscape.terminal.guides import GUIDES, Guide
 from landscape.terminal.notices import notice
+from landscape.terminal.options import Option
+from landscape.terminal.options import options as every_option
 from landscape.terminal.stopping import continuing
 from trainers.algorithm import Algorithm
 from trainers.algorithms import ALGORITHMS, algorithm_name
 from trainers.commands import listing, partition, report
+from trainers.config import with_config
 from trainers.flags import PartFlags, part_flags
 from trainers.own import own_algorithm
 from trainers.parts.parts import Parts
 from trainers.protocols import Expanded, expanded
 from trainers.runs.run import Run, train
-from trainers.settings import Settings
+from trainers.settings import Settings, optional
 
 PROGRAM = "python -m trainers"
 CONFIG = (tyro.conf.OmitArgPrefixes, tyro.conf.FlagCreatePairsOff)
@@ -46,10 +51,18 @@ class Output:
     """run directory"""
     resume: bool = False
     """continue the run in --out after a kill, or add rounds to it; starts it where there is none"""
+    profile: Annotated[Path | None, tyro.conf.arg(metavar="DIR", help_behavior_hint="(default: none)")] = None
+    """look where the time of three rounds after the first goes: tables on the screen, profile.json and trace.json.gz
+    there; the model is the same, bit for bit"""
+    config: Annotated[Path | None, optional("FILE", "none")] = None
+    """options from a TOML file (rounds = 200, by their names; algorithm = "fedsam", too), or from a run directory's
+    config.json; those of the command line go first, and --no-NAME takes back a switch"""
+    log: Annotated[Literal["tensorboard"] | None, optional("{tensorboard}", "none")] = None
+    """write the metrics as TensorBoard's events, too (DIR/tensorboard); needs pip install 'fedscape[tensorboard]'"""
     force: ForceFlag = False
     quiet: bool = False
     """no progress bar"""
-    protocol: Annotated[str | None, tyro.conf.arg(metavar="NAME", help_behavior_hint="(default: none)")] = None
+    protocol: Annotated[str | None, optional("NAME", "none")] = None
     """do what a repository's code does, but for the options given: fl-simulator, feddyn, feddc, fedsam, fedman,
     fedlesam, fedgloss or adabest; its options go into config.json"""
     show: bool = False
@@ -83,14 +96,31 @@ def read(arguments: Sequence[str]) -> Command:
     Raises:
         FedscapeError: an option is unknown or has a wrong value; SystemExit after ``--help``.
     """
+    arguments = with_config(arguments, kind_of, options_of)
     if arguments and ":" in arguments[0] and not arguments[0].startswith("-"):
-        settings = {each.name for kind in (Settings, Output) for each in fields(kind)}
-        return _read(arguments[0], own_algorithm(arguments[0], RECORDED | settings), arguments[1:])
+        return _read(arguments[0], kind_of(arguments[0]), arguments[1:])
     there = {name: _does(kind) for name, kind in ALGORITHMS.items()}
     there["package.module:Class"] = "an algorithm of your own, a subclass of trainers.Algorithm in this folder"
     there |= {name: GUIDES[f"{PROGRAM} {name}"].does for name in COMMANDS}
     name = chosen(PROGRAM, there, arguments, "algorithm")
     return _read(name, ALGORITHMS.get(name), arguments[1:])
+
+
+def kind_of(name: str) -> type[Algorithm]:
+    """The class of an algorithm, by its name or the user's own.
+
+    Raises:
+        FedscapeError: there is no such algorithm.
+    """
+    if ":" not in name:
+        return ALGORITHMS.get(name)
+    settings = {each.name for kind in (Settings, Output) for each in fields(kind)}
+    return own_algorithm(name, RECORDED | settings)
+
+
+def options_of(name: str) -> list[Option]:
+    """The options of an algorithm, as :func:`kind_of` takes it."""
+    return every_option(_subcommand(kind_of(name)), CONFIG)
 
 
 def _does(kind: type[Algorithm]) -> str:
@@ -142,12 +172,30 @@ def main(arguments: Sequence[str] | None = None) -> int:
         notice(command.protocol.note)
     name = algorithm_name(command.algorithm)
     out = command.output.out or Path("runs") / name.replace(":", ".")  # Windows has no colons in names of files
-    options = {"resume": command.output.resume, "force": command.output.force, "progress": not command.output.quiet}
-    protocol = "" if command.protocol is None else command.protocol.protocol.name
-    with continuing(f"the rounds done so far are in {out}: the same command with --resume continues"):
-        result = train(command.algorithm, command.settings, command.parts, out=out, protocol=protocol, **options)
+    _check_profile(command)
+    options: dict[str, Any] = {
+        "resume": command.output.resume,
+        "force": command.output.force,
+        "progress": not command.output.quiet,
+        "protocol": "" if command.protocol is None else command.protocol.protocol.name,
+        "log": command.output.log,
+    }
+    going_on = continuing(f"the rounds done so far are in {out}: the same command with --resume continues")
+    with going_on, told("round", command.output.profile):
+        result = train(command.algorithm, command.settings, command.parts, out=out, **options)
     print(_summary(name, result, command.settings.rounds))
     return EXIT_DIVERGED if result.status == "diverged" else 0
+
+
+def _check_profile(command: Command) -> None:
+    """Refuse, before the first round, a profile of too few rounds or over something else.
+
+    Raises:
+        FedscapeError: that is asked for.
+    """
+    if command.output.profile is not None and command.settings.rounds < 2:
+        raise FedscapeError("--profile leaves out the first round: give --rounds 2 or more")
+    check_outputs(profile_outputs(command.output.profile), force=command.output.force)
 
 
 def _summary(name: str, result: Run, rounds: int) -> str:

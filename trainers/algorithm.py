@@ -11,7 +11,9 @@ from torch import Tensor
 from landscape.errors import FedscapeError
 from trainers.parts.adversary import Adversary
 from trainers.parts.ascent import Ascent
+from trainers.parts.local_schedules import Linear
 from trainers.parts.server_optimizers import ServerOptimizer
+from trainers.parts.start import Relaxed
 from trainers.parts.state import Round as Round
 from trainers.parts.state import State as State
 from trainers.parts.vectors import unit as unit
@@ -35,7 +37,7 @@ class Mean(State):
     not sampled do not make.  State that is a mean over all clients, Σ p_i state_i, is kept so by adding it.
 
     ``steps`` is the mean number of local steps K that the sampled clients took, weighted as ``delta``; ``clients`` is
-    the number of sampled clients.
+    how many they are.
 
     Example:
         >>> import torch
@@ -112,6 +114,10 @@ class Algorithm:
     pooled: ClassVar[bool] = False
     """Whether one client holds all data, whatever clients and partition were asked for."""
 
+    on_server: ClassVar[frozenset[str]] = frozenset()
+    """Tensors in the messages of :meth:`broadcast` and :meth:`upload` that are no traffic, because the server has what
+    they are made of: where it keeps the clients' states itself, which here are stored beside the clients' work."""
+
     @property
     def bias(self) -> str:
         """Why it does not come to rest at a stationary point of F = Σ p_i f_i, with these hyper-parameters; empty if
@@ -132,6 +138,21 @@ class Algorithm:
     def server_optimizer(self) -> ServerOptimizer | None:
         """The server optimiser that belongs to the algorithm, or ``None``."""
         return None
+
+    @property
+    def local_schedule(self) -> Linear | None:
+        """The schedule of the local rate within a round that belongs to the algorithm, or ``None``."""
+        return None
+
+    @property
+    def relaxed(self) -> Relaxed | None:
+        """The start of the clients that belongs to the algorithm, or ``None``."""
+        return None
+
+    @property
+    def proximal_weight(self) -> float:
+        """μ, where the direction has a proximal term μ(w − w^t) with the same μ for all; 0 without one."""
+        return 0.0
 
     def client_state(self, w: Tensor) -> dict[str, Tensor]:
         """Initial values of the tensors that a client keeps between rounds; ``w`` is the initial model."""
@@ -169,11 +190,17 @@ class Algorithm:
         return gradient(w)
 
     def pull(self, client: State) -> float | Tensor:
-        """α of a proximal term α(w − w^t) in the direction, of which ``--clip-at linear`` leaves α w unclipped."""
-        return 0.0
+        """α of a proximal term α(w − w^t) in the direction, of which ``--clip-at linear`` leaves α w unclipped.
+
+        :attr:`proximal_weight`, unless a client has its own, or the term belongs to a dual one.
+        """
+        return self.proximal_weight
 
     def upload(self, w: Tensor, client: State, server: State, round: Round, steps: int) -> dict[str, Tensor]:
-        """The tensors that a client sends after ``steps`` local steps, which ended at ``w``; updates its state."""
+        """The tensors that a client sends after ``steps`` local steps, which ended at ``w``; updates its state.
+
+        For several clients in rows ``steps`` is a column [S, 1] where their numbers differ, as ``round.steps`` is.
+        """
         return {"delta": w - server.w}
 
     def server_step(self, server: State, mean: Mean, round: Round) -> None:

@@ -6,7 +6,7 @@ the dataclasses behind each flag.  To put a new part on the command line, add it
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, make_dataclass
 from typing import Annotated, Any, Literal, get_origin
 
@@ -18,9 +18,12 @@ from trainers.algorithm import Algorithm
 from trainers.parts.adversary import Affine
 from trainers.parts.ascent import ASAM, GSAM, LESAM, SAM
 from trainers.parts.local_optimizers import LocalAdamW, LocalMomentum, LocalOptimizer
+from trainers.parts.local_schedules import Linear
 from trainers.parts.options import described, field_docstrings, field_type
 from trainers.parts.parts import Parts
 from trainers.parts.server_optimizers import Adagrad, Adam, Momentum, Yogi
+from trainers.parts.server_steps import Extrapolation, Nesterov, Normalised
+from trainers.parts.start import Relaxed
 from trainers.parts.swa import SWA
 from trainers.settings import optional
 
@@ -47,6 +50,13 @@ class _MAN:
         """The part of a run."""
         return MAN(self.zeta, self.layers, half=self.variant == "half", variance=self.variance)
 
+    @staticmethod
+    def recorded(part: Mapping[str, Any]) -> dict[str, Any]:
+        """The fields of a recorded part."""
+        variance = part.get("variance", ())  # earlier versions have none
+        half = "half" if part["half"] else "paper"
+        return {"zeta": part["zeta"], "variant": half, "layers": part["layers"], "variance": variance}
+
 
 @dataclass(frozen=True)
 class _Cutout:
@@ -54,6 +64,11 @@ class _Cutout:
 
     size: Annotated[int, tyro.conf.arg(metavar="PIXELS")] = 16
     """the square's side"""
+
+    @staticmethod
+    def recorded(part: int) -> dict[str, Any]:
+        """The fields of a recorded part."""
+        return {"size": part}
 
     def part(self) -> int:
         """The part of a run: the side.
@@ -87,6 +102,7 @@ class Flag:
         prefix: begins the name of each option, unless ``renamed`` (field -> name) has another one.
         number: the field that the flag itself gives, as in ``--man ZETA``.
         made: makes the part of a run from the dataclass, where that is not the part itself.
+        fields_of: makes the dataclass's fields from what ``config.json`` has of the part, the other way round.
 
     Example:
         >>> from trainers.flags import Flag
@@ -105,6 +121,7 @@ class Flag:
     renamed: Mapping[str, str] = field(default_factory=dict)
     number: str = ""
     made: Callable[[Any], Any] = lambda part: part
+    fields_of: Callable[[Any], Mapping[str, Any]] = lambda recorded: recorded
 
     def options(self) -> dict[str, str]:
         """The field of each option, by the option's name; fields that all dataclasses have come first."""
@@ -172,6 +189,34 @@ class Flag:
             return None
         return True if kind is None else self.made(kind(**values))
 
+    def applies(self, option: str, chosen: Any) -> bool:
+        """Whether an option has a meaning where the flag is given so (false or ``None``: not given).
+
+        Example:
+            >>> from trainers.flags import FLAGS
+            >>> FLAGS[0].name, FLAGS[0].applies("eta", "asam"), FLAGS[0].applies("eta", "sam")
+            ('ascent', True, False)
+        """
+        if chosen is None or chosen is False:
+            return False
+        kind = self.kinds.get("") or self.kinds.get(chosen)
+        return kind is not None and self.options()[option] in _defaults(kind)
+
+    def recorded(self, part: Any) -> dict[str, Any]:
+        """The flag and its options from what ``config.json`` has of a part.
+
+        A kind that the flag does not know has its recorded name, and no options.
+        """
+        if self.kinds.keys() <= {""}:
+            name, kind = "", self.kinds.get("")
+        else:
+            known = {other.__name__.lower(): name for name, other in self.kinds.items()}
+            name = known.get(part["name"], part["name"])
+            kind = self.kinds.get(name)
+        values = {} if kind is None else dict(self.fields_of(part))
+        found = {option: values[field] for option, field in self.options().items() if field in values}
+        return {self.name: values[self.number] if self.number else name or True, **found}
+
 
 FLAGS = (
     Flag(
@@ -181,16 +226,31 @@ FLAGS = (
         "model that the client received the last time",
         renamed={"alpha": "gsam_alpha"},
     ),
-    Flag("man", {"": _MAN}, prefix="man_", number="zeta", made=_MAN.part),
+    Flag("man", {"": _MAN}, prefix="man_", number="zeta", made=_MAN.part, fields_of=_MAN.recorded),
     Flag("swa", {"": SWA}, "average the server's models along a cyclic local rate (SWA), into swa.pt", prefix="swa_"),
     Flag("mixup", {}, "mix pairs of samples in each local batch"),
     Flag(
-        "cutout", {"": _Cutout}, "set a square of each training image to the mean", prefix="cutout_", made=_Cutout.part
+        "cutout",
+        {"": _Cutout},
+        "set a square of each training image to the mean",
+        prefix="cutout_",
+        made=_Cutout.part,
+        fields_of=_Cutout.recorded,
     ),
     Flag(
         "server_optimizer",
-        {"momentum": Momentum, "adam": Adam, "adagrad": Adagrad, "yogi": Yogi},
-        "what the server makes of the clients' mean change",
+        {
+            "momentum": Momentum,
+            "adam": Adam,
+            "adagrad": Adagrad,
+            "yogi": Yogi,
+            "nesterov": Nesterov,
+            "extrapolation": Extrapolation,
+            "normalised": Normalised,
+        },
+        "what the server makes of the clients' mean change: momentum, adaptive steps, momentum that looks ahead "
+        "(FedACG's), a step as long as the changes point apart (FedExP's), or changes divided by the clients' steps "
+        "(FedNova's)",
         prefix="server_",
         renamed={"lr": "server_optimizer_lr"},
     ),
@@ -208,6 +268,19 @@ FLAGS = (
         "steps (sgd, as without it), heavy-ball momentum with the weight decay in it, or AdamW with it decoupled",
         prefix="local_",
         made=_local_optimizer,
+    ),
+    Flag(
+        "local_schedule",
+        {"linear": Linear},
+        "the local rate over the steps of a round: a straight line down (FedSWA's); without it the same for all",
+        prefix="local_schedule_",
+    ),
+    Flag(
+        "start",
+        {"relaxed": Relaxed},
+        "where clients begin: relaxed, beyond the model they receive, away from where they ended the last time "
+        "(FedInit's); without it there",
+        prefix="start_",
     ),
 )
 
@@ -236,6 +309,33 @@ def part_flags(kind: type[Algorithm]) -> type[PartFlags]:
         namespace={"__doc__": PartFlags.__doc__},
         frozen=True,
     )
+
+
+def without_idle(
+    values: Mapping[str, Any], kind: type[Algorithm], flags: Sequence[str] | None = None
+) -> dict[str, Any]:
+    """Options without those of parts that are not chosen, or have no such option in the kind that is.
+
+    Args:
+        values: options by name with underscores, flags among them.
+        kind: the algorithm, whose own options always apply.
+        flags: of which parts; of all unless given.
+
+    Example:
+        >>> from trainers import FedAvg
+        >>> from trainers.flags import without_idle
+        >>> without_idle({"ascent": "sam", "rho": 0.1, "eta": 0.2, "lr": 0.1, "swa_cycle": 5}, FedAvg)
+        {'ascent': 'sam', 'rho': 0.1, 'lr': 0.1}
+    """
+    own = {each.name for each in fields(kind)}
+    idle = {
+        option
+        for flag in FLAGS
+        if flags is None or flag.name in flags
+        for option in flag.options()
+        if option in values and option not in own and not flag.applies(option, values.get(flag.name))
+    }
+    return {name: value for name, value in values.items() if name not in idle}
 
 
 def _flag(name: str) -> str:

@@ -112,8 +112,8 @@ class Settings:
     norm_eps: float = 0.0
     """added to the norms that perturbations are divided by, those of SAM and its kin (1e-7 in FL-Simulator)"""
     dual_steps: DualSteps = "own"
-    """K by which SCAFFOLD, FedDC and FedCM divide changes: a client's own number of local steps; first: E n_0/B of
-    client 0 for all, a fraction where it does not divide (FL-Simulator); mean: E ⌈(n/N)/B⌉ (FedDC's code)"""
+    """K by which SCAFFOLD, FedDC, FedCM and FedWMSAM divide changes: a client's own number of local steps; first:
+    E n_0/B of client 0 for all, a fraction where it does not divide (FL-Simulator); mean: E ⌈(n/N)/B⌉ (FedDC's code)"""
     dual_lr: Literal["current", "first"] = "current"
     """η by which they divide them: the round's, or the first round's (the code of FedDyn and FedDC)"""
     batchnorm: Literal["average", "silo"] = "average"
@@ -136,10 +136,11 @@ class Settings:
     """floating-point type of parameters and arithmetic: float32, float64; tf32 (CUDA: products and convolutions of
     float32 numbers with ten-bit mantissas) or bf16 (products and convolutions of training and test in bfloat16,
     parameters, losses and the algorithm in float32)"""
-    evaluated_model: Literal["server", "sampled-mean", "all-clients-mean"] = "server"
+    evaluated_model: Literal["server", "sampled-mean", "all-clients-mean", "last-two-mean"] = "server"
     """the model evaluated and saved: the server's, the mean of the sampled clients' local models, or that of all
-    clients' latest ones, where a client never sampled counts with the initial model (FedDyn's and MAN's protocol);
-    means have the clients' weights"""
+    clients' latest ones, where a client never sampled counts with the initial model (FedDyn's and MAN's protocol),
+    with the clients' weights; last-two-mean: of the server's model and the one of the round before (FedExP's
+    protocol)"""
     eval_every: int = 1
     """test the model each so many rounds, and after the last; 0: only after the last"""
     client_accuracy: int = 0

@@ -33,6 +33,7 @@ from landscape.checkpoints.checkpoint import run_files
 from landscape.checkpoints.foreign import file_and_client, open_checkpoint
 from landscape.compute.devices import cpu_threads
 from landscape.compute.distributed import joined, rank_and_world
+from landscape.profiling import told
 from landscape.storage.files import write_text
 from landscape.terminal.command import read, run
 
@@ -62,7 +63,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     with cpu_threads(command.effort.threads), joined(command.source.device) as device:
         here = replace(command, source=replace(command.source, device=str(device)))
         if rank_and_world()[0] == 0:
-            return _carry_out(here)
+            with told("product", command.output.profile):
+                return _carry_out(here)
         # The other ranks do their share of the same work; only the first one prints and writes.
         silent = replace(here, output=Output(quiet=True))
         with contextlib.redirect_stdout(io.StringIO()):

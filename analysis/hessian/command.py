@@ -14,6 +14,7 @@ from analysis.source import HessianSource
 from landscape import FedscapeError
 from landscape.checkpoints.foreign import file_and_client
 from landscape.compute.devices import memory_size
+from landscape.profiling import profile_outputs
 from landscape.storage.outputs import Output, check_outputs, pictures
 from landscape.storage.style import PictureStyle
 
@@ -58,6 +59,8 @@ class Command:
         spectrum, output = self.spectrum, self.output
         if not self.checkpoints:
             raise FedscapeError(f"give at least one checkpoint file (see {PROGRAM} --help)")
+        if self.output.profile is not None and (self.replot or self.trust.backend == "pyhessian"):
+            raise FedscapeError("--profile looks at our products: leave out --replot and --backend pyhessian")
         if self.replot:
             if not spectrum.default or self.extras != Supplements() or self.trust != Trust():
                 raise FedscapeError(
@@ -104,6 +107,7 @@ class Command:
             found.append(Output("--csv", written.csv, "csv", ("model", "data", "loss", "accuracy")))
         if self.effort.state is not None:
             found.append(Output("--state", Path(self.effort.state), "state", ("question",), continued=True))
+        found += profile_outputs(written.profile)
         if folder is None:
             return found
         paper = self.style.paper

@@ -184,6 +184,9 @@ class Output:
     """write the comparison table there, a row a checkpoint"""
     out: Annotated[Path | None, option("DIR", "none")] = None
     """write hessian.png, hessian.json and hessian.npz there, layers.png of --layers and clients.png of --per-client"""
+    profile: Annotated[Path | None, option("DIR", "none")] = None
+    """look where the time of three products after the first goes: tables on the screen, profile.json and trace.json.gz
+    there"""
     force: ForceFlag = False
     eigenvalue_axis: EigenvalueAxis = "auto"
     """of the density's picture; symlog: logarithmic on both sides of 0, linear where the quadrature tells none apart;

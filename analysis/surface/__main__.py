@@ -20,6 +20,7 @@ from analysis.surface.values import Surface
 from landscape import FedscapeError
 from landscape.checkpoints.foreign import checkpoint_file
 from landscape.compute.distributed import joined, rank_and_world
+from landscape.profiling import profile_outputs, told
 from landscape.storage.files import write_json
 from landscape.storage.outputs import Output, check_outputs, pictures
 from landscape.storage.style import PictureStyle
@@ -87,6 +88,8 @@ class Command:
         """
         if not self.checkpoints:
             raise FedscapeError(f"no checkpoint is given: give one or more files (see {PROGRAM} --help)")
+        if self.output.profile is not None and self.effort.workers != 1:
+            raise FedscapeError("--profile looks into one process: give --workers 1, too")
         line, output = self.grid.plane == "line", self.output
         output.check(len(self.runs), line=line, lambda_max=self.quantities.lambda_max)
         read = [checkpoint_file(name) for name in self.checkpoints]
@@ -96,6 +99,7 @@ class Command:
         """All files that the command writes; directions only where there are none yet."""
         output = self.output
         found = [Output("--out", file, "surface", continued=True) for file in self.stores]
+        found += profile_outputs(output.profile)
         found += [Output("--vtk", file, "vtk") for file in [*self.vtks, *self.vtk_models]]
         if output.plot is not None:
             found += pictures("--plot", output.plot, paper=self.style.paper)
@@ -136,7 +140,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     with joined(command.source.device) as device:
         here = replace(command, source=replace(command.source, device=str(device)))
         if rank_and_world()[0] == 0:
-            surfaces = _measure(here)
+            with told("point", command.output.profile):
+                surfaces = _measure(here)
             _write(here, surfaces)
             return 0
         # The other ranks measure their share; the first one speaks, writes and draws.

@@ -149,6 +149,9 @@ class Output:
     FILE-models.vtk"""
     json: Annotated[Path | None, option("FILE", "none")] = None
     """the values once more, as JSON (of several planes a list)"""
+    profile: Annotated[Path | None, option("DIR", "none")] = None
+    """look where the time of three points after the first goes, in one process (--workers 1): tables on the screen,
+    profile.json and trace.json.gz there"""
     force: ForceFlag = False
     fresh: bool = False
     """measure anew and replace the surface in --out, whatever it is of"""

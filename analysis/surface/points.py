@@ -14,6 +14,7 @@ from analysis.hessian.spectrum.operators import Hessian
 from analysis.surface.planes import Plane
 from landscape import FedscapeError, Landscape
 from landscape.compute.devices import TF32
+from landscape.compute.regions import unit
 
 BatchNorm = Literal["frozen", "recalculated", "interpolated"]
 
@@ -147,6 +148,11 @@ class Points:
 
     def measure(self, x: float, y: float) -> dict[str, float]:
         """The quantities at (x, y), by name."""
+        precision = "bf16" if self._rounded else next(iter(self._landscapes.values())).precision
+        with unit("point", self.device, precision):
+            return self._measure(x, y)
+
+    def _measure(self, x: float, y: float) -> dict[str, float]:
         w = self._plane.point(x, y, out=self._w)
         self._set_statistics(x, y)
         decay = 0.5 * self._weight_decay * float(w.double().square().sum()) if self._weight_decay else 0.0

@@ -5,7 +5,8 @@ test split; accuracy in percent, absent where the targets are no classes) and th
 (``train_loss_stderr``, ...), [ny, nx], so that row j belongs to ``ycoordinates[j]`` as ``numpy.meshgrid`` has it;
 ``done`` [ny, nx], 1 where a point is measured; ``error`` [ny, nx], estimates of the relative error of the loss.  While
 points are being measured, the others are not-a-number; in the end (attribute ``finished``) they are interpolated,
-and their ``error`` is not 0.  The attributes are the fields of :class:`analysis.surface.provenance.Provenance`.  The
+and their ``error`` is not 0.  The coordinates are HDF5 dimension scales of the arrays, so that xarray and netCDF's
+tools know the axes.  The attributes are the fields of :class:`analysis.surface.provenance.Provenance`.  The
 directions are not in the file: the seed gives them again, or a file beside it.  The user block, 512 bytes which HDF5
 readers skip, begins with the format's name and the SHA-256 of the rest, because HDF5's own reader may crash on a
 damaged file.
@@ -236,6 +237,11 @@ class SurfaceStore:
             file[name] = array
         file["done"] = self.done.astype(np.uint8)
         file["error"] = self.error
+        file["xcoordinates"].make_scale("xcoordinates")
+        file["ycoordinates"].make_scale("ycoordinates")
+        for name in (*self.values, "done", "error"):
+            for axis, scale in enumerate(("ycoordinates", "xcoordinates")):
+                file[name].dims[axis].attach_scale(file[scale])
         file.attrs["format"] = FORMAT
         for name, value in vars(self.provenance).items():
             if value is not None:

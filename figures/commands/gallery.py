@@ -9,8 +9,9 @@ from typing import Annotated
 
 import tyro
 
-from figures.commands.make import Work, make_recipes
+from figures.commands.make import make_recipes
 from figures.commands.options import Selection, style_words
+from figures.commands.work import Work
 from figures.recipes import PAPERS
 from figures.recipes.page import Exhibit, gallery_page
 from figures.recipes.writing import version

@@ -11,37 +11,18 @@ from typing import Annotated, TextIO
 import tyro
 
 from figures.commands.listing import counted, needed
-from figures.commands.options import Ids, Selection, none
+from figures.commands.options import Ids, Selection
+from figures.commands.work import Work
 from figures.contents.content import Results
-from figures.graph import Node, Outcome, Place, Store, execute
+from figures.graph import Node, Outcome, Store
 from figures.graph.cost import Costs
 from figures.recipes import Asked, Recipe
 from figures.recipes.writing import write_recipe
 from landscape.storage.files import make_directory
-from landscape.storage.outputs import ForceFlag, check_folder
+from landscape.storage.outputs import check_folder
 from landscape.storage.style import PictureStyle
-from landscape.terminal.stopping import continuing
 from landscape.terminal.table import Table
 from trainers.runs.planned import told
-
-
-@dataclass(frozen=True)
-class Work:
-    """Where and how runs and measurements are made; results do not depend on it (but for rounding)."""
-
-    device: str = "auto"
-    """auto (CUDA where there is one), cpu, cuda or cuda:N"""
-    data_dir: Annotated[Path | None, none("DIR", "digits need none")] = None
-    """folder that holds the data sets' own folders (cifar-10-batches-py, ...)"""
-    jobs: int = 1
-    """runs and measurements side by side, each in a process of its own; results do not depend on it"""
-    ray: Annotated[str | None, none("ADDRESS", "none")] = None
-    """make them as tasks of this Ray cluster; local starts one here"""
-    gpus: float = 0.0
-    """with --ray: the share of a GPU that each takes, such as 0.25"""
-    force: ForceFlag = False
-    quiet: bool = False
-    """no progress bar"""
 
 
 @dataclass(frozen=True)
@@ -99,7 +80,6 @@ def make_recipes(recipes: Sequence[Recipe], selection: Selection, work: Work, st
     asked, store = selection.asked, selection.store
     check_folder("--out", selection.out, (f"store/{name}" for name in ("runs", "measurements")), force=work.force)
     make_directory(store.runs.folder)
-    place = Place(work.device, work.data_dir, gpus=work.gpus)
     missing = {recipe.id: set(needed(recipe, asked)) for recipe in recipes}
     written: dict[str, list[Path]] = {}
     failed: dict[Node, str] = {}
@@ -127,9 +107,7 @@ def make_recipes(recipes: Sequence[Recipe], selection: Selection, work: Work, st
         if not missing[recipe.id]:  # it needs nothing
             write(recipe)
     nodes = list(dict.fromkeys(node for recipe in recipes for node in needed(recipe, asked)))
-    with continuing(f"what was made so far is in {store.folder}: the same command continues"):
-        outcome = execute(nodes, store, place, jobs=work.jobs, ray=work.ray, progress=not work.quiet, ended=ended)
-    return Made(outcome, written, broken)
+    return Made(work.execute(nodes, store, ended), written, broken)
 
 
 def planned_work(recipes: Sequence[Recipe], asked: Asked, store: Store) -> Table:

@@ -10,7 +10,7 @@ from typing import Any
 
 from figures.contents.content import Printings, Product, Results
 from figures.graph.nodes import Node
-from figures.statistics.spread import over_seeds
+from figures.statistics import over_seeds
 from landscape.terminal.table import Table
 
 Value = float | str | None

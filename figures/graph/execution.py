@@ -40,6 +40,8 @@ class Outcome:
     blocked: dict[Node, Node] = field(default_factory=dict)
 
 
+_COLUMNS = 80
+"""Of a line of progress."""
 Finished = Generator[tuple[Node, Unmade | None], None, None]
 """Nodes as they end, each with the reason where it was not made."""
 
@@ -94,7 +96,8 @@ def execute(
         engine, stages = partial(_here, store=store, place=place), [[node] for node in waiting]
     for node in outcome.done:
         ended(node, None)
-    with Progress("make", len(waiting), unit="nodes", enabled=progress) as bar:
+    unit = "nodes" if any(runs_of(node) for node in waiting) else "runs"
+    with Progress("make", len(waiting), unit=unit, enabled=progress, width=_COLUMNS) as bar:
         for stage in stages:
             ready = []
             for node in stage:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Generator
+from dataclasses import replace
 from typing import Any
 
 from figures.graph.nodes import Node
@@ -37,7 +38,9 @@ def run_on_ray(
         _join(ray, address)
     try:
         task = ray.remote(num_cpus=1, num_gpus=place.gpus, max_retries=RETRIES)(attempt)
-        kept, at = ray.put(store), ray.put(place)
+        # The workers of a cluster have a current folder of their own.
+        data_dir = None if place.data_dir is None else place.data_dir.resolve()
+        kept, at = ray.put(Store(store.folder.resolve())), ray.put(replace(place, data_dir=data_dir))
         pending = {task.remote(node, kept, at): node for node in nodes}
         while pending:
             (finished,), _ = ray.wait(list(pending), num_returns=1)

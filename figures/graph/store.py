@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import time
+import traceback
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from figures.graph.kinds import KINDS
+from figures.graph.logs import logged
 from figures.graph.nodes import Measure, Node
 from landscape.errors import FedscapeError
 from landscape.storage.files import make_directory, write_json
 from landscape.storage.lock import LockedError, sole_writer
 from landscape.storage.reading import read_json
-from landscape.storage.schema import Number, Record
+from landscape.storage.schema import Anything, Items, Number, Record
 from trainers.runs.planned import PlannedRun, RunStore, State, told
 from trainers.runs.stored import FAILURE
 
 _DONE = Record({"seconds": Number(0)})
+_KEPT = Record({"content": Record({"models": Items(Items(Anything()), least=1), "options": Record({})})})
 
 DIED = "its process died (killed, or out of memory)"
 """The reason of a node whose process told none."""
@@ -52,7 +56,7 @@ class Store:
     """A folder of runs (``runs``) and measurements (``measurements``), each named by what decides its result.
 
     A measurement is whole where its record ``KIND-KEY.done.json`` lies beside its file; ``.failed.json`` has the reason
-    where the last attempt ended with an error.
+    where the last attempt ended with an error.  ``logs`` has what each said while it was made.
 
     Attributes:
         folder: created where it is missing.
@@ -68,6 +72,10 @@ class Store:
     def file(self, node: Measure) -> Path:
         """The file of a measurement, whether it is there or not."""
         return self.folder / "measurements" / f"{node.name}.{KINDS[node.kind].suffix}"
+
+    def log(self, node: Node) -> Path:
+        """The file with what a node said while it was made, attempt after attempt."""
+        return self.folder / "logs" / f"{node.name}.log"
 
     def state(self, node: Node) -> State:
         """How far a node is."""
@@ -103,6 +111,27 @@ class Store:
         if self.state(node) != "done":
             raise FedscapeError(f"{node.name} has not been made: it is {self.state(node)}")
         return self.runs.read(node) if isinstance(node, PlannedRun) else KINDS[node.kind].read(self.file(node))
+
+    def kept(self, kind: str, digest: str) -> Iterator[tuple[str, dict[str, Any], Any]]:
+        """Key, options and result of each measurement of a kind that is kept of a checkpoint, by ascending key.
+
+        Args:
+            kind: one of :data:`figures.graph.kinds.KINDS`.
+            digest: the checkpoint's (:meth:`landscape.Checkpoint.digest`), the first of the measured models.
+
+        Raises:
+            FedscapeError: a file is damaged.
+        """
+        for record in sorted((self.folder / "measurements").glob(f"{kind}-*.done.json")):
+            content = read_json(record, _KEPT)["content"]
+            if content["models"][0] == ["file", digest]:
+                name = record.name.removesuffix(".done.json")
+                read = KINDS[kind].read
+                yield (
+                    name.removeprefix(f"{kind}-"),
+                    content["options"],
+                    read(record.with_name(f"{name}.{KINDS[kind].suffix}")),
+                )
 
     def make(self, node: Node, place: Place | None = None, *, progress: bool = False) -> None:
         """Make a node unless it is done; what it needs must be done.
@@ -159,14 +188,19 @@ class Unmade:
 
 
 def attempt(node: Node, store: Store, place: Place) -> Unmade | None:
-    """Make one node; why not, where it was not made.
+    """Make one node; why not, where it was not made.  What it says goes to its log (:meth:`Store.log`).
 
     Any error is taken for the node's own: it is reported, and the others go on.
     """
-    try:
-        store.make(node, place)
-    except LockedError as error:
-        return Unmade(told(error), busy=True)
-    except Exception as error:
-        return Unmade(told(error))
+    with logged(store.log(node)):
+        try:
+            store.make(node, place, progress=True)
+        except LockedError as error:
+            return Unmade(told(error), busy=True)
+        except FedscapeError as error:
+            print(f"error: {error}")
+            return Unmade(told(error))
+        except Exception as error:
+            traceback.print_exc()
+            return Unmade(told(error))
     return None

@@ -72,6 +72,7 @@ class CurvePanel:
         levels: horizontal lines.
         ylabel: instead of the figure's, where panels show several quantities.
         ylim: limits of y, for this panel's row; ``None``: what the values need.
+        percent, log_y: instead of the figure's, where panels show several quantities.
     """
 
     title: str
@@ -79,6 +80,8 @@ class CurvePanel:
     levels: Sequence[Level] = ()
     ylabel: str | None = None
     ylim: tuple[float, float] | None = None
+    percent: bool | None = None
+    log_y: bool | None = None
 
 
 _BAND = 0.18
@@ -115,20 +118,26 @@ def plot_curves(
         FedscapeError: nothing to draw, more labels than looks, axes that cannot be.
     """
     check_panels(panels, "curves")
-    check_value_axis(percent=percent, log=log_y)
+    scales = [
+        (percent if panel.percent is None else panel.percent, log_y if panel.log_y is None else panel.log_y)
+        for panel in panels
+    ]
+    for of_percent, logarithmic in scales:
+        check_value_axis(percent=of_percent, log=logarithmic)
     look_of = looks(curve.label for panel in panels for curve in panel.curves)
     made = grid(len(panels), columns, sharey="row" if share_y else "none")
     handles: dict[str, Any] = {}
     lines: dict[str, Any] = {}
     level_names = [level.label for panel in panels for level in panel.levels]
-    for place, (ax, panel) in enumerate(zip(made.axes, panels, strict=True)):
+    for place, (ax, panel, (of_percent, logarithmic)) in enumerate(zip(made.axes, panels, scales, strict=True)):
         if not panel.curves:
             raise FedscapeError(f"the panel '{panel.title}' has no curve: give one or more")
         for i, curve in enumerate(panel.curves):
-            _check_positive(curve, log_x, log_y)
+            _check_positive(curve, log_x, logarithmic)
             handles.setdefault(curve.label, draw_curve(ax, curve, look_of[curve.label], offset=i))
         lines |= draw_levels(ax, panel.levels, level_names, look_of)
-        dress(ax, panel, xlabel, ylabel if made.left(place) or not share_y else "", percent, log_x, log_y)
+        label = ylabel if made.left(place) or not share_y else ""
+        dress(ax, panel, xlabel, label, of_percent, log_x, logarithmic)
     add_legend(made, handles | lines, legend)
     return made.finish(title, caption)
 

@@ -6,13 +6,11 @@ from figures.statistics.operations import Operations, count_operations
 from figures.statistics.smoothing import hann, running_mean
 from figures.statistics.spread import (
     SeedCurve,
-    Spread,
     best,
     curve_over_seeds,
     last_rounds,
     metric_curve,
     over_clients,
-    over_seeds,
     remark,
 )
 from figures.statistics.targets import (
@@ -24,6 +22,7 @@ from figures.statistics.targets import (
     speed_up,
     to_target,
 )
+from trainers.tables.spread import Spread, over_seeds
 
 __all__ = [
     "ClassCounts",

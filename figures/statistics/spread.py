@@ -17,59 +17,11 @@ import numpy as np
 from figures.statistics.smoothing import hann
 from landscape import FedscapeError
 from trainers.runs.records import RecordedRun
+from trainers.tables.spread import Spread
 
 NEAR = 0.04
 """How far above chance an accuracy still is near it: Caldarola et al. (ECCV 2022), Table 6, has collapsed runs at
 4.60 % where chance is 1 %, and at 10.00 % where it is 10 %."""
-
-
-@dataclass(frozen=True)
-class Spread:
-    """A mean, and how far the numbers lie apart.
-
-    Attributes:
-        mean: of the numbers.
-        deviation: their standard deviation; ``None`` of a single seed, which has none.
-        n: how many they are.
-        over: what they are of: ``seeds`` (divisor n − 1) or ``clients`` (divisor n).
-        values: the numbers; empty where they are not recorded one by one.
-    """
-
-    mean: float
-    deviation: float | None
-    n: int
-    over: Literal["seeds", "clients"]
-    values: tuple[float, ...] = ()
-
-    def __str__(self) -> str:
-        """The mean to two places, the deviation, and of what: for percentages."""
-        deviation = "" if self.deviation is None else f" ± {self.deviation:.2f}"
-        one = self.over if self.n != 1 else self.over.removesuffix("s")
-        return f"{self.mean:.2f}{deviation} ({self.n} {one})"
-
-    def times(self, factor: float) -> Spread:
-        """The same in another unit: 100 for percentages."""
-        deviation = None if self.deviation is None else abs(factor) * self.deviation
-        return Spread(factor * self.mean, deviation, self.n, self.over, tuple(factor * v for v in self.values))
-
-
-def over_seeds(values: Sequence[float]) -> Spread:
-    """Mean and sample deviation of one number a seed.
-
-    Raises:
-        FedscapeError: there is none, or one is not finite: a run that diverged has no number (:func:`remark`).
-
-    Example:
-        >>> str(over_seeds([40.0, 42.0, 44.0])), str(over_seeds([40.0]))
-        ('42.00 ± 2.00 (3 seeds)', '40.00 (1 seed)')
-    """
-    numbers = tuple(float(value) for value in values)
-    if not numbers:
-        raise FedscapeError("there is no seed to take a mean over: give the number of one run or more")
-    if not all(map(math.isfinite, numbers)):
-        raise FedscapeError(f"the numbers {', '.join(map(str, numbers))} have no mean: leave out runs that diverged")
-    deviation = statistics.stdev(numbers) if len(numbers) > 1 else None
-    return Spread(statistics.fmean(numbers), deviation, len(numbers), "seeds", numbers)
 
 
 def over_clients(run: RecordedRun, metric: str = "client_test_accuracy", round: int | None = None) -> Spread:
@@ -162,9 +114,13 @@ def remark(run: RecordedRun, classes: int) -> str | None:
     return f"{where} chance: {100 * accuracy:.2f} % of {classes} classes"
 
 
+Band = Literal["deviation", "range"]
+"""What a band over seeds is."""
+
+
 @dataclass(frozen=True)
 class SeedCurve:
-    """A metric over the rounds: the mean over seeds, and one sample deviation below and above.
+    """A metric over the rounds: the mean over seeds, and the edges of a band around it.
 
     Attributes:
         rounds: those that every run has evaluated, [t].
@@ -180,9 +136,14 @@ class SeedCurve:
 
 
 def curve_over_seeds(
-    runs: Sequence[RecordedRun], metric: str = "test_accuracy", *, smoothing: int = 1, until: int | None = None
+    runs: Sequence[RecordedRun],
+    metric: str = "test_accuracy",
+    *,
+    smoothing: int = 1,
+    until: int | None = None,
+    band: Band = "deviation",
 ) -> SeedCurve:
-    """The mean curve over the runs of several seeds, with a band of one deviation (divisor n − 1).
+    """The mean curve over the runs of several seeds, with a band around it.
 
     Args:
         runs: of one configuration.
@@ -190,6 +151,7 @@ def curve_over_seeds(
         smoothing: length of the Hann window by which each run's curve is smoothed before the mean is taken
             (:func:`figures.statistics.smoothing.hann`), in evaluations; 1: none.
         until: the last round.
+        band: one deviation (divisor n − 1) below and above, or the ``range`` from the smallest to the largest.
 
     Raises:
         FedscapeError: there are no runs, or no round that all of them evaluated.
@@ -205,6 +167,8 @@ def curve_over_seeds(
     mean = table.mean(axis=0)
     if len(runs) == 1:
         return SeedCurve(np.array(common), mean, None, None, 1)
+    if band == "range":
+        return SeedCurve(np.array(common), mean, table.min(axis=0), table.max(axis=0), len(runs))
     deviation = table.std(axis=0, ddof=1)
     return SeedCurve(np.array(common), mean, mean - deviation, mean + deviation, len(runs))
 

@@ -11,31 +11,38 @@ from torch.func import functional_call, vmap
 from landscape.activations import MAN
 from landscape.autograd.dense_chain import DenseChain
 from landscape.autograd.flat import FlatModule
+from landscape.autograd.grouped import GroupedConvolutions
 from landscape.autograd.memory_format import plain_copy, same_outputs
 from landscape.batchnorm import BatchStatistics
+from landscape.space import ParameterSpace
 
 
 class Pass:
     """A forward pass of several models, each with a batch of its own.
 
     Attributes:
-        outputs: [S, n, ...]; what is computed from them can be differentiated.
+        outputs: logits [S, classes, n]: classes first, as a softmax of few classes is fast.
         penalty: on the activations of each model, [S]; ``None`` unless it was asked for.
     """
 
     outputs: Tensor
     penalty: Tensor | None
 
-    def gradient(self, scalars: Tensor) -> Tensor:
-        """The gradient of each model's scalar ([S], of the outputs and the penalty) by its own parameters, [S, d]."""
+    def gradient(self, slopes: Tensor) -> Tensor:
+        """The gradient of each model's loss and penalty by its own parameters, [S, d].
+
+        Args:
+            slopes: of the losses by the outputs, [S, classes, n].
+        """
         raise NotImplementedError
 
 
 class StackedModule:
     """S copies of a module, each with parameters and buffers of its own, applied to S batches at once.
 
-    A chain of dense layers is computed by one batched product a layer; any other module by ``torch.func.vmap``.  On a
-    small network both cost little more than one copy alone, whose time is that of Python and of starting kernels.
+    A chain of dense layers is computed by one batched product a layer, a chain of convolutions by one grouped
+    convolution a layer; any other module by ``torch.func.vmap``.  On a small network they cost little more than one
+    copy alone, whose time is that of Python and of starting kernels.
 
     Args:
         flat: the module; it is not changed.
@@ -49,7 +56,7 @@ class StackedModule:
         >>> both = StackedModule(flat).run(torch.tensor([[1.0, 0.0], [0.0, 2.0]]), inputs)
         >>> both.outputs.flatten().tolist()  # x₁ of the first, 2 x₂ of the second
         [3.0, 8.0]
-        >>> both.gradient(both.outputs.square().sum(dim=(1, 2)))  # 2 · 3 (3, 4), 2 · 8 (3, 4)
+        >>> both.gradient(2 * both.outputs)  # of the squares of the outputs: 2 · 3 (3, 4), 2 · 8 (3, 4)
         tensor([[18., 24.],
                 [48., 64.]])
     """
@@ -59,6 +66,7 @@ class StackedModule:
         self._module, self._whole = plain_copy(flat.module).train(), flat.module
         self.space, self.dtype = flat.space, flat.dtype
         self._chain = DenseChain.of(self._module, self.space)
+        self._convolutions = GroupedConvolutions.of(self._module, self.space)
 
     def run(
         self, w: Tensor, inputs: Tensor, buffers: Mapping[str, Tensor] | None = None, man: MAN | None = None
@@ -74,7 +82,15 @@ class StackedModule:
         """
         if self._chain is not None and man is None:
             return _ChainPass(self._chain, w, inputs)
+        if self._convolutions is not None and man is None and inputs.dim() == 5:
+            return _GroupedPass(self._convolutions, self.space, w, inputs)
         return _VmapPass(self, w, inputs, buffers or {}, man)
+
+    def classes(self, inputs: Tensor) -> int:
+        """The number of outputs for a sample of the inputs [n, ...]."""
+        with torch.no_grad(), BatchStatistics(self._module).untouched():
+            outputs: Tensor = self._module(inputs.contiguous())  # the module has no hook for its memory format
+        return outputs.shape[-1]
 
     def refusal(self, inputs: Tensor) -> str | None:
         """Why several copies cannot be computed at once, in half a sentence; ``None`` where they can.
@@ -98,30 +114,56 @@ class StackedModule:
                 return f"vmap cannot run it ({told})"
             finally:
                 self._whole.train(before)
-        same = same_outputs(alone, found[0]) and same_outputs(alone, found[1])
+        same = same_outputs(alone, found[0].mT) and same_outputs(alone, found[1].mT)
         return None if same else "vmap computes something else"
 
 
 class _ChainPass(Pass):
     def __init__(self, chain: DenseChain, w: Tensor, inputs: Tensor) -> None:
-        self._chain, self._parameters, self.penalty = chain, chain.parameters(w), None
-        with torch.no_grad():
-            outputs, self._before = chain.forward(self._parameters, inputs)
-        self.outputs = outputs.requires_grad_()
+        self._chain, self.penalty = chain, None
+        self.outputs, self._run = chain.forward(w, inputs)
 
-    def gradient(self, scalars: Tensor) -> Tensor:
-        (slope,) = torch.autograd.grad(scalars.sum(), self.outputs)
-        with torch.no_grad():
-            return self._chain.slopes(self._parameters, self._before, slope)
+    def gradient(self, slopes: Tensor) -> Tensor:
+        return self._chain.slopes(self._run, slopes)
 
 
-class _VmapPass(Pass):
+class _GraphPass(Pass):
+    """A pass whose gradient is autograd's.
+
+    Args:
+        parameters: of each model, by tensor: leaves.
+        outputs: [S, classes, n].
+        penalty: [S], or none.
+    """
+
+    def __init__(self, parameters: list[Tensor], outputs: Tensor, penalty: Tensor | None) -> None:
+        self._parameters, self._found = parameters, [outputs] if penalty is None else [outputs, penalty]
+        self.outputs, self.penalty = outputs.detach(), None if penalty is None else penalty.detach()
+
+    def gradient(self, slopes: Tensor) -> Tensor:
+        weights = [slopes, *(torch.ones_like(penalty) for penalty in self._found[1:])]
+        live = [k for k, value in enumerate(self._found) if value.requires_grad]
+        found = torch.autograd.grad(
+            [self._found[k] for k in live], self._parameters, [weights[k] for k in live], allow_unused=True
+        )
+        parts = [torch.zeros_like(p) if g is None else g for p, g in zip(self._parameters, found, strict=True)]
+        return torch.cat([part.reshape(len(part), -1) for part in parts], dim=1)
+
+
+class _GroupedPass(_GraphPass):
+    def __init__(self, chain: GroupedConvolutions, space: ParameterSpace, w: Tensor, inputs: Tensor) -> None:
+        parameters = [part.detach().requires_grad_() for part in space.unflatten(w).values()]
+        with torch.enable_grad():
+            super().__init__(parameters, chain.forward(parameters, inputs), None)
+
+
+class _VmapPass(_GraphPass):
     def __init__(
         self, stack: StackedModule, w: Tensor, inputs: Tensor, buffers: Mapping[str, Tensor], man: MAN | None
     ) -> None:
         named = stack.space.unflatten(w)
-        self._parameters = [part.detach().requires_grad_() for part in named.values()]
-        own = {**dict(zip(named, self._parameters, strict=True)), **buffers}
+        parameters = [part.detach().requires_grad_() for part in named.values()]
+        own = {**dict(zip(named, parameters, strict=True)), **buffers}
         module = stack._module
 
         def one(mine: dict[str, Tensor], batch: Tensor) -> tuple[Tensor, ...]:
@@ -131,10 +173,6 @@ class _VmapPass(Pass):
                 found = functional_call(module, mine, (batch,))
             return found, penalty()
 
-        outputs, *penalty = vmap(one)(own, inputs.contiguous())
-        self.outputs, self.penalty = outputs, penalty[0] if penalty else None
-
-    def gradient(self, scalars: Tensor) -> Tensor:
-        found = torch.autograd.grad(scalars.sum(), self._parameters, allow_unused=True)
-        slopes = [torch.zeros_like(p) if g is None else g for p, g in zip(self._parameters, found, strict=True)]
-        return torch.cat([slope.reshape(len(slope), -1) for slope in slopes], dim=1)
+        with torch.enable_grad():
+            outputs, *penalty = vmap(one)(own, inputs.contiguous())
+            super().__init__(parameters, outputs.mT, penalty[0] if penalty else None)

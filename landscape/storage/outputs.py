@@ -308,6 +308,15 @@ def _tensors(path: Path, signs: Sequence[str]) -> bool:
     return all(sign.encode() in words for sign in signs)
 
 
+def _trace(path: Path, signs: Sequence[str]) -> bool:
+    """A compressed JSON object whose first key names us."""
+    try:
+        with gzip.open(path) as file:
+            return file.read(_PEEK).startswith(b'{"producer": "' + _MAKER) or os.path.getsize(path) == 0
+    except (OSError, EOFError, zlib.error):
+        return False
+
+
 _MAKER = PRODUCER.encode()
 KINDS: dict[str, Kind] = {
     "csv": Kind("a CSV table", (".csv", ".tsv", ".txt"), _table),
@@ -329,6 +338,7 @@ KINDS: dict[str, Kind] = {
     "surface": Kind("a surface", (".h5", ".hdf5"), _marked(b"fedscape-surface/")),
     "state": Kind("a file of unfinished work", (".pt", ".state", ".pth", ".ckpt"), _tensors),
     "directions": Kind("a file of directions", (".pt", ".pth"), _tensors),
+    "trace": Kind("a trace", (".gz",), _trace),
 }  # fmt: skip
 """The kinds of files that commands write, by name."""
 

@@ -1,9 +1,11 @@
-"""Read JSON files and NumPy archives from anywhere: within limits, in bounded memory, with errors in one sentence."""
+"""Read JSON and TOML files and NumPy archives from anywhere: within limits, in bounded memory, errors in one
+sentence."""
 
 from __future__ import annotations
 
 import json
 import math
+import sys
 import zipfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -15,6 +17,11 @@ import numpy as np
 from landscape.errors import FedscapeError
 from landscape.storage import limits
 from landscape.storage.schema import Rule, require
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
 
 _MOST_ARRAYS = 1_000_000
 
@@ -56,6 +63,31 @@ def read_json(path: str | Path, rule: Rule, *, limit: int = limits.JSON) -> Any:
     value = parse_json(read_text(path, limit=limit), path)
     require(value, rule, path)
     return value
+
+
+def read_toml(path: str | Path) -> dict[str, Any]:
+    """The contents of a TOML file.
+
+    Raises:
+        FedscapeError: there is no such file, it cannot be read, is too large or is no TOML.
+
+    Example:
+        >>> import tempfile
+        >>> from pathlib import Path
+        >>> from landscape.storage.reading import read_toml
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     file = Path(folder) / "run.toml"
+        ...     _ = file.write_text('algorithm = "fedsam"')
+        ...     read_toml(file)
+        {'algorithm': 'fedsam'}
+    """
+    text = read_text(path)
+    try:
+        return tomllib.loads(text)
+    except RecursionError:
+        raise FedscapeError(f"{path} is no TOML: it is nested too deep") from None
+    except ValueError as error:
+        raise FedscapeError(f"{path} is no TOML: {error}") from error
 
 
 def parse_json(text: str, place: object) -> Any:

@@ -71,7 +71,7 @@ _ALL = (
         ),
         (
             "--data", "--data-dir", "--model", "--partition", "--clients", "--per-round", "--rounds", "--local-epochs",
-            "--batch-size", "--lr", "--weight-decay", "--seed", "--device", "--protocol", "--out", "--resume",
+            "--batch-size", "--lr", "--seed", "--device", "--protocol", "--out", "--resume", "--config",
         ),
         "ALGORITHM [OPTIONS]",
     ),
@@ -81,9 +81,12 @@ _ALL = (
         (
             ("runs/fedavg runs/fedasam", "a row a run"),
             ("runs/* --targets 0.8 0.9", "with the first round at 80 and 90 % accuracy"),
-            ("runs/* --group --csv runs.csv", "runs that differ by their seed in one row; all columns in a file"),
+            ("runs/* --group --rows algorithm --columns partition", "one number, mean ± deviation over the seeds"),
         ),
-        ("--targets", "--group", "--wide", "--csv", "--json", "--latex"),
+        (
+            "--targets", "--group", "--rows", "--columns", "--value", "--where", "--wide", "--csv", "--json", "--latex",
+            "--markdown",
+        ),
         "RUN [RUN ...] [OPTIONS]",
     ),
     Guide(
@@ -249,6 +252,28 @@ _ALL = (
         "ID [ID ...] [OPTIONS]",
     ),
     Guide(
+        "python -m figures sweep",
+        "Train the runs of a grid: every combination of options in a TOML file; finished ones are kept.",
+        (
+            ("grid.toml --dry-run", "the runs, how far each is, and the hours that are left"),
+            ("grid.toml --jobs 4", "four at a time, in sweep/store"),
+            ("grid.toml --ray local --out ablation", "as tasks of Ray on this machine, in ablation/store"),
+        ),
+        ("--out", "--dry-run", "--device", "--data-dir", "--jobs", "--ray", "--gpus"),
+        "GRID.toml [OPTIONS]",
+    ),
+    Guide(
+        "python -m figures curves",
+        "Draw test accuracy and loss of runs over the rounds: a line with a band for each group of seeds.",
+        (
+            ("sweep/grid.json", "the runs of a grid, in curves.png"),
+            ("runs/* --band range --out curves.pdf", "any runs, bands from the smallest to the largest"),
+            ("sweep/grid.json --where partition=iid --csv iid.csv", "some of them, and the numbers"),
+        ),
+        ("--where", "--band", "--out", "--csv", *_DRAWN),
+        "RUN [RUN ...] [OPTIONS]",
+    ),
+    Guide(
         "python -m figures compare",
         "Compare two to seven checkpoints on one sheet: training, eigenvalues, densities, loss surfaces.",
         (
@@ -259,6 +284,20 @@ _ALL = (
         (
             "--out", "--top", "--points", "--span", "--samples", "--split", "--data-dir", "--device", "--seed",
             "--quiet", *_DRAWN,
+        ),
+        "CKPT [CKPT ...] [OPTIONS]",
+    ),
+    Guide(
+        "python -m figures report",
+        "Write one page of models to pass around: verdict, what to trust, curves, spectra, surfaces.",
+        (
+            ("runs/*", "all runs, in report.html; those that differ in their seed alone are a group"),
+            ("runs/fedavg runs/fedasam -o two.html", "two of them"),
+            ("runs/* --no-surfaces --samples 500", "quickly, on 500 samples"),
+        ),
+        (
+            "--out", "--top", "--points", "--no-surfaces", "--samples", "--split", "--data-dir", "--device", "--seed",
+            "--quiet", "--force",
         ),
         "CKPT [CKPT ...] [OPTIONS]",
     ),

@@ -13,6 +13,8 @@ COMMANDS = {
     "surface": "analysis.surface",
     "corruptions": "analysis.corruptions",
     "compare": "figures compare",
+    "report": "figures report",
+    "sweep": "figures sweep",
     "figures": "figures",
     "demo": "figures demo",
     "data": "landscape.data",

@@ -29,6 +29,7 @@ class Progress:
         unit: the name of the units, in the plural.
         enabled: whether to show anything.
         stream: the file to print to; stderr unless given.
+        width: columns that a printed line has at most; as many as it takes unless given.
 
     Example:
         >>> import sys
@@ -47,9 +48,10 @@ class Progress:
         unit: str = "steps",
         enabled: bool = True,
         stream: TextIO | None = None,
+        width: int | None = None,
     ) -> None:
         self.description, self.total, self.unit, self.enabled = description, total, unit, enabled
-        self._stream = stream or sys.stderr
+        self._stream, self._width = stream or sys.stderr, width
         self._before = self._done = done
         self._fields: dict[str, Any] = {}
         self._start = self._shown = time.monotonic()
@@ -117,7 +119,7 @@ class Progress:
             self._bar.update(self._task, completed=self._done, total=self.total, line=line)
         else:
             with suppress(OSError):  # an error of the output must not end the work
-                print(self.line(), file=self._stream, flush=True)
+                print(self.line(self._width), file=self._stream, flush=True)
 
     def _open_bar(self) -> None:
         from rich.console import Console

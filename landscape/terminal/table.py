@@ -6,6 +6,7 @@ import csv
 import html
 import io
 import json
+import os
 import shutil
 import sys
 from collections.abc import Callable, Sequence
@@ -37,6 +38,36 @@ class Share(float):
     __slots__ = ()
 
 
+class Best(str):
+    """A text in a cell of a :class:`Table` that stands out: bold where there is bold type, with a * before it in plain
+    text, as it is in CSV and JSON.
+
+    Example:
+        >>> from landscape.terminal.table import Best, Table
+        >>> table = Table(("run", "accuracy"), (("a", Best("81.2")), ("b", "79.0")))
+        >>> print(table)
+        run  accuracy
+        ---  --------
+        a       *81.2
+        b        79.0
+        >>> print(table.markdown(), table.latex().splitlines()[4], table.csv(), sep="\\n", end="")
+        | run | accuracy |
+        | --- | ---: |
+        | a | **81.2** |
+        | b | 79.0 |
+        <BLANKLINE>
+        a & \\textbf{81.2} \\\\
+        run,accuracy
+        a,81.2
+        b,79.0
+    """
+
+    __slots__ = ()
+
+
+_BOLD = ("\033[1m", "\033[0m")
+
+
 @dataclass(frozen=True, repr=False)
 class Table:
     """Column names and rows; numbers keep all their digits in CSV and JSON and are rounded elsewhere.
@@ -56,12 +87,17 @@ class Table:
     rows: tuple[tuple[str | float | None, ...], ...]
 
     def __str__(self) -> str:
+        return self._lines()
+
+    def _lines(self, bold: bool = False) -> str:
         cells, widths = self._cells()
+        values = [self.columns, *self.rows]
         lines = [
             "  ".join(
-                cell.ljust(w) if i == 0 else cell.rjust(w) for i, (cell, w) in enumerate(zip(row, widths, strict=True))
+                _shown(cell.ljust(w) if i == 0 else cell.rjust(w), value, bold)
+                for i, (cell, w, value) in enumerate(zip(row, widths, given, strict=True))
             )
-            for row in cells
+            for row, given in zip(cells, values, strict=True)
         ]
         return "\n".join([lines[0], "  ".join("-" * w for w in widths), *lines[1:]])
 
@@ -76,10 +112,10 @@ class Table:
         cells = [tuple(map(_text, self.columns)), *[tuple(_text(value) for value in row) for row in self.rows]]
         return cells, [max(len(row[i]) for row in cells) for i in range(len(self.columns))]
 
-    def folded(self, width: int) -> str:
+    def folded(self, width: int, *, bold: bool = False) -> str:
         """The text in lines of ``width``: columns that do not fit follow in a block below, after the first one.
 
-        Nothing is left out; a block of two columns may be wider.
+        Nothing is left out; a block of two columns may be wider. With ``bold``, what is best is in a terminal's bold.
 
         Example:
             >>> from landscape.terminal.table import Table
@@ -102,11 +138,13 @@ class Table:
             Table(tuple(self.columns[i] for i in kept), tuple(tuple(row[i] for i in kept) for row in self.rows))
             for kept in ([0, *block] for block in blocks)
         )
-        return "\n\n".join(map(str, parts))
+        return "\n\n".join(part._lines(bold) for part in parts)
 
     def on_screen(self) -> str:
         """The text that a command prints: :meth:`folded` to the width of the terminal, whole where stdout is none."""
-        return self.folded(shutil.get_terminal_size().columns) if sys.stdout.isatty() else str(self)
+        if not sys.stdout.isatty():
+            return str(self)
+        return self.folded(shutil.get_terminal_size().columns, bold=os.environ.get("TERM") != "dumb")
 
     def csv(self) -> str:
         """Comma-separated values with a header line; ``None`` is empty.
@@ -128,13 +166,13 @@ class Table:
     def markdown(self) -> str:
         """A Markdown table; numbers rounded as in text."""
         rule = ("---", *["---:"] * (len(self.columns) - 1))
-        rows = [tuple(map(_text, self.columns)), rule, *[tuple(_text(value) for value in row) for row in self.rows]]
+        rows = [tuple(map(_text, self.columns)), rule, *[tuple(map(_marked_down, row)) for row in self.rows]]
         return "".join(f"| {' | '.join(cell.replace('|', '&#124;') for cell in row)} |\n" for row in rows)
 
     def latex(self) -> str:
         """A LaTeX ``tabular`` with the rules of the package booktabs; numbers rounded as in text."""
         lines = [" & ".join(_escaped(_text(name)) for name in self.columns) + r" \\"]
-        lines += [" & ".join(_escaped(_text(value)) for value in row) + r" \\" for row in self.rows]
+        lines += [" & ".join(map(_in_latex, row)) + r" \\" for row in self.rows]
         form = "l" + "r" * (len(self.columns) - 1)
         head = [rf"\begin{{tabular}}{{{form}}}", r"\toprule", lines[0], r"\midrule"]
         return "\n".join([*head, *lines[1:], r"\bottomrule", r"\end{tabular}"]) + "\n"
@@ -160,7 +198,7 @@ class Table:
         lines = ["<table>", *[f"<caption>{html.escape(_text(caption))}</caption>"] * bool(caption)]
         lines += ["<thead>", f"<tr>{head}</tr>", "</thead>", "<tbody>"]
         for row in self.rows:
-            name, *others = (html.escape(_text(value)) for value in row)
+            name, *others = map(_in_html, row)
             lines.append(f'<tr><th scope="row">{name}</th>{"".join(f"<td>{cell}</td>" for cell in others)}</tr>')
         return "\n".join([*lines, "</tbody>", "</table>"]) + "\n"
 
@@ -204,12 +242,42 @@ def _cell(value: str | float | None) -> str | float:
     return value if value[0].isprintable() else value.strip()
 
 
+def _shown(cell: str, value: str | float | None, bold: bool) -> str:
+    """A cell of plain text that is as wide as its column."""
+    if not (bold and isinstance(value, Best)):
+        return cell
+    text = cell.strip()
+    begin, end = _BOLD
+    return cell.replace(text, f"{begin}{text.removeprefix('*')}{end}").rjust(len(cell) + len(begin + end))
+
+
+def _marked_down(value: str | float | None) -> str:
+    return f"**{_plain(value)}**" if isinstance(value, Best) else _plain(value)
+
+
+def _in_latex(value: str | float | None) -> str:
+    text = _escaped(_plain(value))
+    return rf"\textbf{{{text}}}" if isinstance(value, Best) else text
+
+
+def _in_html(value: str | float | None) -> str:
+    text = html.escape(_plain(value))
+    return f"<strong>{text}</strong>" if isinstance(value, Best) else text
+
+
+def _plain(value: str | float | None) -> str:
+    """The text of a cell without the mark of what is best."""
+    return _text(str(value)) if isinstance(value, Best) else _text(value)
+
+
 def _text(value: str | float | None) -> str:
     if value is None:
         return "-"
     if isinstance(value, Share):
         return f"{float(value):.2%}"
-    return printable(value, 10_000) if isinstance(value, str) else f"{value:.4g}"
+    if isinstance(value, str):
+        return "*" * isinstance(value, Best) + printable(value, 10_000)
+    return f"{value:.4g}"
 
 
 _LATEX = {

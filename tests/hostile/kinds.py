@@ -19,14 +19,19 @@ from analysis.hessian.report import HessianReport
 from analysis.hessian.writing import read_numbers
 from analysis.surface import store as surface_store
 from analysis.surface.values import Surface
+from figures.graph.grid import read_grid
 from figures.graph.kinds import KINDS as MEASUREMENTS
 from landscape import Checkpoint, FedscapeError, Partition, load_dataset
 from landscape.checkpoints.foreign import open_checkpoint
 from landscape.checkpoints.opening import open_for_measurement
 from tests.hostile import runs
 from tests.hostile.runs import STORED
-from trainers.runs.comparison import presented, report, warnings
+from trainers.__main__ import read
+from trainers.config import read_options
 from trainers.runs.records import read_runs
+from trainers.tables.comparison import presented, report, warnings
+from trainers.tables.pivot import pivot
+from trainers.tables.selection import run_paths
 
 
 @dataclass(frozen=True)
@@ -128,6 +133,31 @@ def _run(path: Path) -> None:
         table = report(recorded, [0.5], group=group)
         str(presented(table)), table.csv(), table.json(), presented(table).latex()
     warnings(recorded)
+
+
+def _grid(folder: Path) -> Path:
+    shutil.copytree(STORED / "mixed", folder / "mixed")
+    listed = {"grid": "grid", "runs": [{"path": "mixed", "algorithm": "fedavg"}, {"path": "gone"}]}
+    return _written("grid.json", listed)(folder)
+
+
+def _toml(folder: Path) -> Path:
+    (folder / "run.toml").write_text('algorithm = "fedsam"\nper-round = 3\nrho = {from = 0.1, to = 1, steps = 3}\n')
+    return folder / "run.toml"
+
+
+def _options(path: Path) -> None:
+    try:
+        read_options(path)
+    except FedscapeError:
+        read_grid(path)
+
+
+def _again(path: Path) -> None:
+    """The command line of a run's own file, and a table of it."""
+    recorded = read_runs([path.parent])
+    pivot(recorded, ["algorithm"], [], "test_accuracy").table()
+    read(["--config", str(path.parent), "--normalise", "data"])
 
 
 def _report(path: Path) -> None:
@@ -244,6 +274,9 @@ KINDS: dict[str, Kind] = {
     "state dict": Kind(_foreign, "torch", _open_foreign),
     "safetensors": Kind(_safetensors, "bytes", _open_foreign),
     "data": Kind(_npz, "npz", _data),
+    "grid's list": Kind(_grid, "json", lambda path: read_runs(run_paths([path])[0])),
+    "config again": Kind(_copy("mixed/config.json"), "json", _again),
+    "options": Kind(_toml, "bytes", _options),
 }
 """By name; what is read of each is what commands read."""
 JUDGED = {"judged": Kind(_written("code", ""), "bytes", _judged)}

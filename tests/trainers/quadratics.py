@@ -1,5 +1,6 @@
 """Clients with strongly convex quadratic losses f_i(w) = ½ (w − b_i)·A_i (w − b_i) in float64, unequal in all."""
 
+from dataclasses import replace
 from functools import partial
 from types import SimpleNamespace
 
@@ -11,6 +12,7 @@ from trainers.federation.execution import ClientResult
 from trainers.federation.federation import Federation
 from trainers.federation.local import local_step
 from trainers.parts import Surroundings
+from trainers.parts.server_optimizers import LocalSteps
 
 SIZES = (5, 40, 12, 3, 90, 25, 8, 60)
 STEPS, LR = 6, 0.25
@@ -39,16 +41,26 @@ class Quadratics:
         return plain if part is None else lambda w: part.gradient(w, plain, Surroundings(SPACE, state, received, round))
 
     def work(self, clients, received, store, round):
+        schedule, start, optimizer = (
+            getattr(self.algorithm, part) for part in ("local_schedule", "relaxed", "server_optimizer")
+        )
+        shares = [1.0 if schedule is None else schedule.share(step, STEPS) for step in range(STEPS)]
         for client in clients:
-            state, w = store.fetch(client), received.w
+            state = store.fetch(client)
             self.algorithm.prepare(state, received, SimpleNamespace(gradient=partial(self.slope, client)), round)
-
-            for _ in range(STEPS):
-                gradient = self.ascending(client, state, received, round)
-                w = local_step(w, gradient, self.algorithm, state, received, round, 0.0)
+            begun = received if start is None else start.begun(state, received)
+            w = begun.w
+            for step, share in enumerate(shares):
+                here = replace(round, step=step, steps=STEPS, share=share)
+                gradient = self.ascending(client, state, received, here)
+                w = local_step(w, gradient, self.algorithm, state, begun, here, 0.0)
             if self.algorithm.ascent is not None:
                 self.algorithm.ascent.remember(state, received)
-            upload = self.algorithm.upload(w, state, received, round, STEPS)
+            upload = self.algorithm.upload(w, state, begun, replace(round, lr=round.lr * sum(shares) / STEPS), STEPS)
+            if optimizer is not None:
+                upload = optimizer.sent(upload, LocalSteps(round.lr, shares, proximal=self.algorithm.proximal_weight))
+            if start is not None:
+                start.remember(state, w)
             yield ClientResult(client, w, upload, state, w.new_zeros(()), 1, STEPS, STEPS)
 
 

@@ -11,7 +11,8 @@ from landscape import Checkpoint, FedscapeError, Landscape
 from landscape.terminal.command import run
 from trainers import FedAvg, Settings, train
 from trainers.__main__ import main, read
-from trainers.runs import read_runs, report
+from trainers.runs import read_runs
+from trainers.tables import report
 
 MINE = '''
 from dataclasses import dataclass

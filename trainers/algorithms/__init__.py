@@ -1,4 +1,4 @@
-"""The federated algorithms, one file each or a row of ``combinations``, and the table of their names."""
+"""The federated algorithms, one file each or a row of ``combinations`` or ``newer_combinations``, and their names."""
 
 from landscape.registry import Registry
 from trainers.algorithm import Algorithm
@@ -20,12 +20,16 @@ from trainers.algorithms.fedavg import FedAvg
 from trainers.algorithms.fedcm import FedCM
 from trainers.algorithms.feddc import FedDC
 from trainers.algorithms.feddyn import FedDyn
+from trainers.algorithms.fedgf import FedGF
 from trainers.algorithms.fedgloss import FedGloSS
 from trainers.algorithms.fedlesam import FedLESAM
 from trainers.algorithms.fedprox import FedProx
 from trainers.algorithms.fedsmoo import FedSMOO
 from trainers.algorithms.fedspeed import FedSpeed
+from trainers.algorithms.fedvarp import FedVARP
+from trainers.algorithms.fedwmsam import FedWMSAM
 from trainers.algorithms.mimelite import MimeLite
+from trainers.algorithms.newer_combinations import FedACG, FedExP, FedInit, FedNova, FedNSAM, FedSWA
 from trainers.algorithms.scaffold import Scaffold
 
 __all__ = ["ALGORITHMS", "algorithm_name"]
@@ -34,6 +38,7 @@ ALGORITHMS: Registry[type[Algorithm]] = Registry("algorithm")
 for _kind in (
     FedAvg, FedProx, FedAvgM, FedAdam, FedAdagrad, FedYogi, Scaffold, FedDyn, FedDC, FedSpeed, FedCM, MimeLite,
     FedRobust, FedSAM, FedGSAM, FedASAM, MoFedSAM, FedSMOO, AdaBest, FedGAMMA, FedLESAM, FedGloSS, Centralised,
+    FedInit, FedACG, FedNSAM, FedNova, FedExP, FedVARP, FedGF, FedWMSAM, FedSWA,
 ):  # fmt: skip
     ALGORITHMS.register(_kind.__name__.lower())(_kind)
     __all__ += [_kind.__name__]

@@ -1,4 +1,4 @@
-"""Algorithms that are another one with parts: an ascent, a server optimiser, an adversary."""
+"""Algorithms that are another one with parts: an ascent, a server optimiser, a start, a schedule, an adversary."""
 
 from __future__ import annotations
 
@@ -14,8 +14,10 @@ from landscape.errors import FedscapeError
 from trainers.algorithm import PERTURBED, Algorithm, Gradient, LocalData, Mean, Round, State
 from trainers.parts.adversary import Adversary
 from trainers.parts.ascent import Ascent
+from trainers.parts.local_schedules import Linear
 from trainers.parts.options import described
 from trainers.parts.server_optimizers import ServerOptimizer
+from trainers.parts.start import Relaxed
 
 
 class Combination(Algorithm):
@@ -37,6 +39,16 @@ class Combination(Algorithm):
     def excludes(self) -> Mapping[str, str]:  # type: ignore[override]
         """As the base."""
         return self.base_algorithm.excludes
+
+    @property
+    def on_server(self) -> frozenset[str]:  # type: ignore[override]
+        """As the base."""
+        return self.base_algorithm.on_server
+
+    @property
+    def proximal_weight(self) -> float:
+        """As the base."""
+        return self.base_algorithm.proximal_weight
 
     def client_state(self, w: Tensor) -> dict[str, Tensor]:
         """As the base."""
@@ -138,6 +150,16 @@ class _Named(Combination):
         """The adversary."""
         return self._made("adversary")
 
+    @property
+    def local_schedule(self) -> Linear | None:
+        """The schedule of the local rate within a round."""
+        return self._made("local_schedule")
+
+    @property
+    def relaxed(self) -> Relaxed | None:
+        """The start of the clients."""
+        return self._made("relaxed")
+
     def _made(self, part: str) -> Any:
         if part not in self.kinds:
             return None
@@ -162,7 +184,8 @@ def named(
     Args:
         name: of the class.
         base: the algorithm that the parts are added to.
-        parts: classes by the name of the property: ``ascent``, ``server_optimizer``, ``adversary``.
+        parts: classes by the name of the property: ``ascent``, ``server_optimizer``, ``adversary``,
+            ``local_schedule``, ``relaxed``.
         options: hyper-parameters with their defaults and help, in order of position.
         paper: as that of :class:`Algorithm`.
         text: the class's docstring.

@@ -44,6 +44,7 @@ class FedCM(Algorithm):
     excludes: ClassVar[Mapping[str, str]] = {
         "server_optimizer": "its clients' momentum is made of the plain mean of their changes",
         "local_optimizer": "Δ takes −‹d›/(Kη) for the mean of the clients' directions, as only plain steps make it",
+        "local_schedule": "Δ takes −‹d›/(Kη) for the mean of the clients' directions, as a constant rate makes it",
     }
 
     alpha: float = 0.1

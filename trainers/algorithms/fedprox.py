@@ -34,10 +34,11 @@ class FedProx(Algorithm):
         self.require(self.mu >= 0, "μ of 0 or more")
         self.require(self.proximal in ("full", "half"), "a proximal term full or half")
 
-    def pull(self, client: State) -> float:
-        """μ."""
+    @property
+    def proximal_weight(self) -> float:
+        """μ, or μ/2."""
         return self.mu if self.proximal == "full" else self.mu / 2
 
     def direction(self, w: Tensor, gradient: Gradient, client: State, server: State, round: Round) -> Tensor:
         """g + μ(w − w^t)."""
-        return gradient(w) + self.pull(client) * (w - server.w)
+        return gradient(w) + self.proximal_weight * (w - server.w)

@@ -20,7 +20,7 @@ from trainers.algorithms import ALGORITHMS
 from trainers.federation.execution import SequentialExecutor
 from trainers.federation.federation import Federation
 from trainers.federation.local import LocalWork
-from trainers.parts.parts import Parts
+from trainers.parts.parts import OWN, Parts
 from trainers.settings import Settings
 
 if TYPE_CHECKING:
@@ -29,8 +29,9 @@ if TYPE_CHECKING:
 PROGRAM = "python -m trainers list"
 
 _CAPTION = """
-State: vectors of the model's size (adabest's last: one number; fedrobust's: of the inputs' size).  Traffic: model
-sizes that a sampled client receives/sends each round, counted in a dry run with the default hyper-parameters.
+State: vectors of the model's size (adabest's last, fedexp's eps, fedgf's c and fedwmsam's alpha: one number; fedgf's
+window: a few; fedrobust's: of the inputs' size).  Traffic: model sizes that a sampled client receives/sends each round,
+without single numbers, counted in a dry run with the default hyper-parameters.
 At rest: ∇F = 0 where, with the default hyper-parameters, it comes to rest at a stationary point of F = Σ p_i f_i, with
 unequal clients of whom some are sampled, and several full-batch local steps of a constant rate; or why it does not."""
 _CLIENTS, _FEATURES, _CLASSES = 2, 3, 2
@@ -45,7 +46,7 @@ class Entry:
         paper: the paper it follows.
         client: names of the tensors that a client keeps.
         server: names of those that the server keeps in addition to the model.
-        down, up: what a sampled client receives and sends in a round, in model sizes.
+        down, up: what a sampled client receives and sends in a round, in whole model sizes.
         parts: names of the parts that it can be combined with.
         bias: why it does not come to rest at a stationary point of the objective; empty if it does.
     """
@@ -54,8 +55,8 @@ class Entry:
     paper: str
     client: tuple[str, ...]
     server: tuple[str, ...]
-    down: float
-    up: float
+    down: int
+    up: int
     parts: tuple[str, ...]
     bias: str
 
@@ -68,7 +69,7 @@ def entry(name: str, algorithm: Algorithm) -> Entry:
         >>> from trainers.commands.listing import entry
         >>> scaffold = entry("scaffold", Scaffold())
         >>> scaffold.client, scaffold.server, scaffold.down, scaffold.up
-        (('c',), ('c',), 2.0, 2.0)
+        (('c',), ('c',), 2, 2)
     """
     federation = _tiny(algorithm)
     record = federation.step()
@@ -79,15 +80,15 @@ def entry(name: str, algorithm: Algorithm) -> Entry:
         algorithm.paper,
         tuple(federation.store.fetch(record.clients[0]).tensors()),
         tuple(key for key in server if key != "w"),
-        record.bytes_down / models,
-        record.bytes_up / models,
+        record.bytes_down // models,  # single numbers beside the models are none
+        record.bytes_up // models,
         tuple(field.name.replace("_", "-") for field in fields(Parts) if _allowed(algorithm, field.name)),
         algorithm.bias,
     )
 
 
 def _allowed(algorithm: Algorithm, part: str) -> bool:
-    return part not in algorithm.excludes and getattr(algorithm, part, None) is None
+    return part not in algorithm.excludes and getattr(algorithm, OWN.get(part, part), None) is None
 
 
 def _tiny(algorithm: Algorithm) -> Federation:

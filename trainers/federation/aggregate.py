@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
 import torch
 from torch import Tensor
 
 from landscape.compute.cost import threads_for
 from trainers.algorithm import Mean, State
 
+_CHANGES = ("delta", "shift")  # of models: d_i, and a_i − w^t where clients begin at points of their own
+
 
 class Aggregate:
-    """Sums over the sampled clients, taken one client at a time: memory does not grow with their number.
+    """Sums over the sampled clients, taken as they come: memory does not grow with their number.
 
     Args:
         inclusion: π, the probability that a client is sampled, for the unbiased sum of the models' changes
@@ -56,10 +60,48 @@ class Aggregate:
             if self._weight:
                 self._models += weight / self._weight * (model - self._models)
 
+    def add_rows(
+        self, uploads: Mapping[str, Tensor], weights: Sequence[float], models: Tensor, steps: Sequence[int]
+    ) -> None:
+        """Add several clients: what they sent in rows [S, ...], their p_i, models [S, d] and steps.
+
+        As :meth:`add` of one after the other, to rounding; of a single one exactly.
+
+        Example:
+            >>> import torch
+            >>> from trainers.federation import Aggregate
+            >>> aggregate, models = Aggregate(), torch.tensor([[1.0], [5.0]])
+            >>> aggregate.add_rows({"delta": models}, [0.375, 0.125], models, [2, 2])
+            >>> aggregate.mean().delta, round(aggregate.drift(torch.tensor([2.0])), 12)
+            (tensor([2.]), 5.0)
+        """
+        if len(weights) == 1:
+            self.add({name: sent[0] for name, sent in uploads.items()}, weights[0], models[0], steps[0])
+            return
+        count, weight, shares = len(weights), sum(weights), models.new_tensor(weights, dtype=torch.float64)
+        self._steps += sum(share * own for share, own in zip(weights, steps, strict=True))
+        for name, sent in uploads.items():
+            sent = sent if sent.is_floating_point() else sent.to(models.dtype)
+            total = (shares.to(sent.dtype) @ sent.reshape(count, -1)).view(sent.shape[1:])
+            self._sums[name] = self._sums[name] + total if name in self._sums else total
+        centre, model = models.mean(dim=0), shares.to(models.dtype) @ models
+        apart = models - centre
+        self._spread += _square(apart)
+        if self._centre is None or self._models is None:
+            self._centre, self._models = centre, model / weight if weight else centre.clone()
+        else:  # Chan's merging of means and spreads (Chan, Golub & LeVeque, 1979)
+            shift, before = centre - self._centre, self._count
+            self._spread += before * count / (before + count) * _square(shift)
+            self._centre += count / (before + count) * shift
+            if weight:
+                self._models += (model - weight * self._models) / (self._weight + weight)
+        self._count += count
+        self._weight += weight
+
     def mean(self) -> Mean:
         """The means over the sampled clients, and the changes of means over all clients."""
         sums, whole = self._sums, self._weight if self._inclusion is None else self._inclusion
-        means = {name: total / (whole if name == "delta" else self._weight) for name, total in sums.items()}
+        means = {name: total / (whole if name in _CHANGES else self._weight) for name, total in sums.items()}
         return Mean(**means, all_clients=State.of(sums), steps=self._steps / whole, clients=self._count)
 
     def model(self) -> Tensor:
@@ -72,6 +114,12 @@ class Aggregate:
         assert self._centre is not None
         shift = self._centre - w
         return self._spread / self._count + _product(shift, shift)
+
+
+def _square(a: Tensor) -> float:
+    """‖a‖² in float64."""
+    with threads_for(2 * a.numel()):
+        return float(torch.linalg.vector_norm(a, dtype=torch.float64)) ** 2
 
 
 def _product(a: Tensor, b: Tensor) -> float:

@@ -2,184 +2,117 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import accumulate
 
+import numpy as np
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
 from landscape.autograd.flat import FlatModule
 from landscape.autograd.stacked import StackedModule
+from landscape.compute.randomness import stream_seed, torch_generator
 from landscape.data.samples import Samples
 from landscape.errors import FedscapeError
 from landscape.partitions.partition import Partition
 from trainers.algorithm import Algorithm, Round, State
-from trainers.federation.execution import STATISTICS, ClientResult, SequentialExecutor, States
+from trainers.federation.batches import batch_counts, batch_order
+from trainers.federation.execution import STATISTICS, ResultRows, SequentialExecutor, States
 from trainers.federation.local import LocalWork, ascending, draw, local_step
-from trainers.federation.stacking import Batches, DrawnRows, beside, rows, stacked
+from trainers.federation.rows_batch import RowsBatch
+from trainers.federation.stacking import DrawnRows, Stock, Supply, beside, padded, rows, stacked
 from trainers.parts.ascent import Surroundings
+from trainers.parts.local_optimizers import begin_round
 
 WIDTH = 64
 """Clients at once at most, unless their number is given: beyond it a step of small networks is all arithmetic."""
 
 
-@dataclass(frozen=True)
-class Leaver:
-    """A client after its last local step, with all that it has computed."""
-
-    client: int
-    w: Tensor
-    state: State
-    round: Round
-    steps: int
-    loss: Tensor
-    seen: int
-    gradients: int
-    statistics: dict[str, Tensor] | None
-
-
 @dataclass
 class Crowd:
-    """The clients that are under way, those with the most local steps first.
+    """Clients trained at once, those with the most local steps first; who has taken all of them leaves.
 
     Attributes:
-        clients: their ids, [S].
-        w: their models, [S, d].
+        clients: the ids of all, [S], those that have left too.
+        counts: of each, samples of each of its mini-batches.
+        w: the models of those under way, [S', d].
         state: what they keep, in rows.
-        rounds: of each, before its first step.
-        batches: their mini-batches.
-        places: the samples of each step on the data's device, [S, K, B].
-        augmentation: of each.
         statistics: BatchNorm's buffers by name, in rows; ``None`` without BatchNorm.
-        loss: sum over the samples seen, float64 [S].
-        gradients: gradients that each has taken.
+        losses: of each step taken, [S'].
+        gradients: taken in each step.
     """
 
     clients: list[int]
+    counts: list[list[int]]
     w: Tensor
     state: State
-    rounds: list[Round]
-    batches: list[Batches]
-    places: Tensor
-    augmentation: list[torch.Generator]
     statistics: dict[str, Tensor] | None
-    loss: Tensor = field(init=False)
-    gradients: int = 0
+    losses: list[Tensor] = field(default_factory=list)
+    gradients: list[int] = field(default_factory=list)
+    _left: list[tuple[Tensor, State, dict[str, Tensor] | None]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.loss = torch.zeros(len(self.clients), dtype=torch.float64, device=self.w.device)
+        self.steps = [len(own) for own in self.counts]
 
-    @property
-    def steps(self) -> list[int]:
-        """Local steps of each."""
-        return [len(each.counts) for each in self.batches]
+    def by_step(self) -> list[list[int]]:
+        """Samples in the mini-batches of each step, of the clients that take it."""
+        if all(own == self.counts[0] for own in self.counts):
+            return [[count] * len(self.counts) for count in self.counts[0]]
+        return [[own[step] for own in self.counts if len(own) > step] for step in range(self.steps[0])]
 
-    @property
-    def round(self) -> Round:
-        """The round with K of all, or with each one's in a column [S, 1] where they differ."""
-        steps = self.steps
-        same = steps[0] == steps[-1]
-        return replace(self.rounds[0], steps=steps[0] if same else self.w.new_tensor(steps)[:, None])
-
-    def note(self, batch: RowsBatch, step: int) -> None:
-        """Add a step's losses."""
-        assert batch.losses is not None
-        counts = [each.counts[step] for each in self.batches]
-        same = counts[0] if min(counts) == max(counts) else self.loss.new_tensor(counts)
-        self.loss += same * batch.losses
-        self.gradients += batch.gradients
-
-    def leaving(self, step: int) -> list[Leaver]:
-        """Those that have taken all their steps before this one; the others stay."""
-        stay = sum(steps > step for steps in self.steps)
-        if stay == len(self.clients):
-            return []
-        leavers = [self._leaver(row) for row in range(stay, len(self.clients))]
-        self.clients, self.rounds, self.batches = self.clients[:stay], self.rounds[:stay], self.batches[:stay]
-        self.w, self.state, self.places = self.w[:stay], rows(self.state, slice(stay)), self.places[:stay]
-        self.augmentation, self.loss = self.augmentation[:stay], self.loss[:stay]
+    def leave(self, staying: int) -> bool:
+        """Let all but the first clients leave; whether anybody did."""
+        if staying == len(self.w):
+            return False
+        # Copies, unless all leave: a view would keep the rows of all clients in memory.
+        gone = slice(staying, None)
+        w, state = self.w[gone], rows(self.state, gone)
+        statistics = None if self.statistics is None else {name: b[gone] for name, b in self.statistics.items()}
+        if staying:
+            w, state = w.clone(), State.of({name: tensor.clone() for name, tensor in vars(state).items()})
+            statistics = None if statistics is None else {name: b.clone() for name, b in statistics.items()}
+        self._left.append((w, state, statistics))
+        self.w, self.state = self.w[:staying], rows(self.state, slice(staying))
         if self.statistics is not None:
-            self.statistics = {name: buffer[:stay] for name, buffer in self.statistics.items()}
-        return leavers
+            self.statistics = {name: buffer[:staying] for name, buffer in self.statistics.items()}
+        return True
 
-    def _leaver(self, row: int) -> Leaver:
-        # Copies: a view would keep the rows of all clients in memory as long as one of them is kept.
-        state = State.of({name: tensor.clone() for name, tensor in vars(rows(self.state, row)).items()})
-        own = None if self.statistics is None else {name: b[row].clone() for name, b in self.statistics.items()}
-        seen = sum(self.batches[row].counts)
-        steps = len(self.batches[row].counts)
-        return Leaver(
-            self.clients[row], self.w[row].clone(), state, self.rounds[row], steps, self.loss[row] / seen, seen,
-            self.gradients, own,
-        )  # fmt: skip
+    def left(self, order: Sequence[int]) -> tuple[Tensor, State, dict[str, Tensor] | None]:
+        """Models, states and statistics of all clients after their last steps, in this order of their ids."""
+        if len(self._left) == 1:
+            w, state, statistics = self._left[0]
+        else:
+            w = torch.cat([each[0] for each in reversed(self._left)])
+            state = State.of(_joined([vars(each[1]) for each in reversed(self._left)]))
+            buffers = [each[2] for each in reversed(self._left) if each[2] is not None]
+            statistics = _joined(buffers) if buffers else None
+        if list(order) == self.clients:
+            return w, state, statistics
+        places = torch.tensor([self.clients.index(client) for client in order], device=w.device)
+        statistics = None if statistics is None else {name: b[places] for name, b in statistics.items()}
+        return w[places], State.of({name: tensor[places] for name, tensor in vars(state).items()}), statistics
+
+    def mean_losses(self) -> Tensor:
+        """Of each client over the samples it has seen, float64 [S], in the order of ``clients``."""
+        losses = torch.nn.utils.rnn.pad_sequence(self.losses).double()  # [S, K]
+        weights = torch.from_numpy(padded(self.counts)).to(losses)
+        return (weights * losses).sum(dim=1) / weights.sum(dim=1)
 
 
-class RowsBatch:
-    """The losses and gradients of a mini-batch of each client.
+def _joined(parts: Sequence[dict[str, Tensor]]) -> dict[str, Tensor]:
+    """Tensors of the same names one below the other.
 
-    Only the first points that the gradients are evaluated at update BatchNorm's running statistics.
-
-    Args:
-        module: the model.
-        drawn: the mini-batches.
-        local: what is minimised.
-        statistics: BatchNorm's buffers by name, in rows, updated in place.
-
-    Attributes:
-        losses: at the first points, without the penalty, [S].
-        gradients: how many were taken of each.
+    Raises:
+        FedscapeError: other names.
     """
-
-    def __init__(
-        self, module: StackedModule, drawn: DrawnRows, local: LocalWork, statistics: dict[str, Tensor] | None
-    ) -> None:
-        self._module, self._drawn, self._man, self._statistics = module, drawn, local.parts.man, statistics
-        self._apart = statistics is not None or self._man is not None
-        self.losses: Tensor | None = None
-        self.gradients = 0
-
-    def gradient(self, w: Tensor) -> Tensor:
-        """The gradients at ``w``, [S, d]."""
-        self.gradients += 1
-        counts = self._drawn.counts
-        sizes = sorted(set(counts)) if self._apart else [max(counts)]
-        if len(sizes) == 1:
-            losses, slopes = self._computed(w, self._drawn, self._statistics)
-        else:  # samples of a batch act on each other: none may be there that does not count
-            losses, slopes = w.new_zeros(len(w)), torch.zeros_like(w)
-            for size in sizes:
-                some = [row for row, count in enumerate(counts) if count == size]
-                own = None if self._statistics is None else {k: b[some] for k, b in self._statistics.items()}
-                losses[some], slopes[some] = self._computed(w[some], self._drawn.take(some, size), own)
-                for name, buffer in (own or {}).items():
-                    assert self._statistics is not None
-                    self._statistics[name][some] = buffer
-        if self.losses is None:
-            self.losses = losses
-        return slopes
-
-    def _computed(self, w: Tensor, drawn: DrawnRows, statistics: dict[str, Tensor] | None) -> tuple[Tensor, Tensor]:
-        if statistics is not None and self.losses is not None:
-            statistics = {name: buffer.clone() for name, buffer in statistics.items()}
-        with torch.enable_grad():
-            found = self._module.run(w, drawn.inputs, statistics, self._man)
-            losses = _mean_losses(found.outputs, drawn.targets, drawn.counts)
-            if drawn.partners is not None and drawn.shares is not None:
-                others = _mean_losses(found.outputs, drawn.partners, drawn.counts)
-                losses = drawn.shares * losses + (1 - drawn.shares) * others
-            slopes = found.gradient(losses if found.penalty is None else losses + found.penalty)
-        return losses.detach(), slopes
-
-
-def _mean_losses(outputs: Tensor, targets: Tensor, counts: Sequence[int]) -> Tensor:
-    """The mean cross-entropy of the first ``counts`` samples of each row: [S, B, classes] and [S, B] -> [S]."""
-    each = F.cross_entropy(outputs.flatten(0, 1), targets.flatten(), reduction="none").view(targets.shape)
-    if min(counts) == each.shape[1]:
-        return each.mean(dim=1)
-    numbers = each.new_tensor(counts)
-    counted = torch.arange(each.shape[1], device=each.device) < numbers[:, None]
-    return torch.where(counted, each, 0.0).sum(dim=1) / numbers
+    for part in parts:
+        if differing := part.keys() ^ parts[0].keys():
+            raise FedscapeError(
+                f"clients that took different numbers of local steps keep different tensors ({', '.join(differing)}): "
+                "set them at every step, or give --executor sequential"
+            )
+    return {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
 
 
 def refusal(module: StackedModule, data: Samples, algorithm: Algorithm, local: LocalWork) -> str | None:
@@ -210,7 +143,8 @@ class BatchedExecutor(SequentialExecutor):
     The algorithm's text is the same: its arithmetic is by element and its norms over the last axis.  Clients with fewer
     local steps leave when they have taken them, so that no row waits.  A short mini-batch is filled up with samples of
     weight 0; where samples of a batch act on each other (BatchNorm, MAN), those of the same size are computed together.
-    What a client does before and after its steps is done for one after the other.
+    What a client computes from all of its data is done for one after the other, the start of the steps and the upload
+    at once.
 
     Args:
         width: clients at once; :data:`WIDTH` at most unless given.
@@ -249,83 +183,136 @@ class BatchedExecutor(SequentialExecutor):
         self._stacked = StackedModule(model)
         require_at_once(self._stacked, data, algorithm, local)
         self._width = width or WIDTH
-        self._held = [torch.from_numpy(indices).to("cpu", torch.long) for indices in partition.clients]
+        self._held = [len(indices) for indices in partition.clients]
+        self._samples = torch.from_numpy(np.concatenate(partition.clients)).to(torch.long)
+        self._begins = [0, *accumulate(self._held)]
+        classes = self._stacked.classes(data.batch(slice(0, 2), model.dtype)[0])
+        self._stock, self._order = Stock(data, model.dtype, classes), torch.Generator()
+        self._prepares = type(algorithm).prepare is not Algorithm.prepare
         parts = local.parts
         self._drawn_apart = local.augment != "none" or bool(parts.cutout) or parts.mixup
 
-    def work(self, clients: Sequence[int], received: State, store: States, round: Round) -> Iterator[ClientResult]:
-        """The results, in the order of ``clients``."""
+    def work(self, clients: Sequence[int], received: State, store: States, round: Round) -> Iterator[ResultRows]:
+        """The results, in the order of ``clients``, in rows of as many as are trained at once."""
         self._model.module.train()
-        local = self._local
         for first in range(0, len(clients), self._width):
             some = clients[first : first + self._width]
-            with self._threads(max(some, key=lambda client: len(self._held[client]))), local.precision.arithmetic():
+            largest = max(some, key=lambda client: self._held[client])
+            with self._threads(largest), self._local.precision.arithmetic():
                 results = self._together(some, received, store, round)
-            yield from results
+            yield results
 
-    def _together(self, clients: Sequence[int], received: State, store: States, round: Round) -> list[ClientResult]:
-        local, found = self._local, {}
-        crowd = self._gather(clients, received, store, round)
+    def _together(self, clients: Sequence[int], received: State, store: States, round: Round) -> ResultRows:
+        local = self._local
+        crowd, round = self._begun(clients, received, store, round)
+        drawn_at, seen = self._batches_of(crowd, round), self._seen(crowd.state, received)
         clip = local.clip if local.clip_at != "gradient" else 0.0
-        for step in range(max(crowd.steps)):
-            for leaver in crowd.leaving(step):
-                found[leaver.client] = self._result(leaver, received)
-            batch = RowsBatch(self._stacked, self._rows(crowd, step), local, crowd.statistics)
-            here = replace(crowd.round, step=step)
+        for step in range(crowd.steps[0]):
+            drawn = drawn_at(step)
+            if crowd.leave(len(drawn.counts)):
+                round = replace(round, steps=_steps(crowd.steps[: len(crowd.w)], crowd.w))
+                seen = self._seen(crowd.state, received)
+            batch = RowsBatch(self._stacked, drawn, local, crowd.statistics)
+            here = self._here(round, step)
             around = Surroundings(self._model.space, crowd.state, received, here)
             gradient = ascending(batch.gradient, self._ascent, local, around)
             crowd.w = local_step(
-                crowd.w, gradient, self._algorithm, crowd.state, received, here, local.weight_decay, clip,
-                local.parts.local_optimizer, clip_eps=local.clip_eps, linear=local.clip_at == "linear",
+                crowd.w, gradient, self._algorithm, crowd.state, seen, here, local.weight_decay, clip,
+                local.parts.local_optimizer, fused=True, clip_eps=local.clip_eps, linear=local.clip_at == "linear",
             )  # fmt: skip
             assert batch.losses is not None, "an algorithm's direction must ask for a gradient"
-            crowd.note(batch, step)
-        for leaver in crowd.leaving(max(crowd.steps)):
-            found[leaver.client] = self._result(leaver, received)
-        return [found[client] for client in clients]
+            crowd.losses.append(batch.losses)
+            crowd.gradients.append(batch.gradients)
+        crowd.leave(0)
+        return self._results(crowd, clients, received, round)
 
-    def _gather(self, clients: Sequence[int], received: State, store: States, round: Round) -> Crowd:
-        begun = []
-        for client in clients:
-            state = store.fetch(client)
-            if len(self._statistics):
-                self._statistics.load(getattr(state if self._local.batchnorm == "silo" else received, STATISTICS))
-            begun.append((client, self._begin(client, received, state, round)))
-        begun.sort(key=lambda pair: -pair[1].round.steps)
-        all_statistics = None
-        if len(self._statistics):
-            silo = self._local.batchnorm == "silo"
-            each = [getattr(one.state if silo else received, STATISTICS) for _, one in begun]
-            all_statistics = self._statistics.named(torch.stack(each))
-        batches = [Batches.of(self._held[client], list(one.batches)) for client, one in begun]
-        return Crowd(
-            [client for client, _ in begun],
-            torch.stack([one.w for _, one in begun]),
-            stacked([one.state for _, one in begun]),
-            [one.round for _, one in begun],
-            batches,
-            beside(batches).to(self._data.device),
-            [one.augmentation for _, one in begun],
-            all_statistics,
-        )
+    def _begun(self, clients: Sequence[int], received: State, store: States, round: Round) -> tuple[Crowd, Round]:
+        """Clients before their first step, and the round with their numbers of steps."""
+        local, tracked = self._local, len(self._statistics) > 0
+        counts = {client: self._counts(client) for client in clients}
+        ordered = sorted(clients, key=lambda client: -len(counts[client]))
+        states = []
+        for client in ordered:
+            states.append(state := store.fetch(client))
+            if tracked:
+                self._statistics.load(getattr(state if local.batchnorm == "silo" else received, STATISTICS))
+            if self._prepares:
+                own = replace(round, steps=len(counts[client]))
+                self._algorithm.prepare(state, received, self._everything(client, round), own)
+        state = stacked(states)
+        statistics = None
+        if tracked:
+            silo = local.batchnorm == "silo"
+            each = getattr(state, STATISTICS) if silo else getattr(received, STATISTICS).expand(len(ordered), -1)
+            statistics = self._statistics.named(each)
+        steps = [len(counts[client]) for client in ordered]
+        round = replace(round, steps=_steps(steps, received.w))
+        w = self._algorithm.start(state, self._seen(state, received), round).expand(len(ordered), -1)
+        begin_round(local.parts.local_optimizer, state, w)
+        return Crowd(ordered, [counts[client] for client in ordered], w, state, statistics), round
 
-    def _rows(self, crowd: Crowd, step: int) -> DrawnRows:
-        """The mini-batches of a step."""
-        counts = [each.counts[step] for each in crowd.batches]
-        if self._drawn_apart:
+    def _counts(self, client: int) -> list[int]:
+        local = self._local
+        held, size = self._held[client], local.batch_size
+        return batch_counts(held, size, local.epochs, steps=local.steps, last=local.last_batch)
+
+    def _batches_of(self, crowd: Crowd, round: Round) -> Callable[[int], DrawnRows]:
+        """What gives the mini-batches of a step; steps are asked for in order."""
+        local = self._local
+        orders: list[Tensor] = []
+        for client, counts in zip(crowd.clients, crowd.counts, strict=True):
+            self._order.manual_seed(stream_seed(local.seed, "batches", round.number, client))
+            held = self._held[client]
+            orders += batch_order(held, local.batch_size, counts, self._order, local.last_batch)
+        begins = np.repeat([self._begins[client] for client in crowd.clients], [sum(own) for own in crowd.counts])
+        samples = self._samples.index_select(0, torch.cat(orders).add_(torch.from_numpy(begins)))
+        places = beside(samples, crowd.counts).to(self._data.device)
+        by_step = crowd.by_step()
+        if not self._drawn_apart:
+            return Supply(self._stock, places, by_step).at
+        generators = [torch_generator(local.seed, "augmentation", round.number, client) for client in crowd.clients]
+
+        def apart(step: int) -> DrawnRows:
+            each = zip(places[step], by_step[step], generators, strict=False)  # those that have left come last
             return DrawnRows.of(
-                [
-                    draw(self._data, places[step, :count], self._local, generator, self._model.dtype)
-                    for places, count, generator in zip(crowd.places, counts, crowd.augmentation, strict=True)
-                ]
+                [draw(self._data, own[:count], local, drawing, self._model.dtype) for own, count, drawing in each],
+                self._stock.classes,
+                self._model.dtype,
             )
-        places = crowd.places[:, step, : max(counts)]
-        inputs, targets = self._data.batch(places.reshape(-1), self._model.dtype)
-        return DrawnRows(inputs.unflatten(0, places.shape), targets.unflatten(0, places.shape), counts)
 
-    def _result(self, leaver: Leaver, received: State) -> ClientResult:
-        statistics = None if leaver.statistics is None else self._statistics.joined(leaver.statistics)
-        upload = self._end(leaver.round, leaver.w, leaver.state, received, leaver.steps, statistics)
-        return ClientResult(
-            leaver.client, leaver.w, upload, leaver.state, leaver.loss, leaver.seen, leaver.steps, leaver.gradients
+        return apart
+
+    def _results(self, crowd: Crowd, clients: Sequence[int], received: State, round: Round) -> ResultRows:
+        w, state, buffers = crowd.left(clients)
+        places = [crowd.clients.index(client) for client in clients]
+        steps, taken = [crowd.steps[place] for place in places], list(accumulate(crowd.gradients))
+        statistics = None if buffers is None else self._statistics.joined(buffers)
+        together = _steps(steps, w)
+        seen = self._seen(state, received)
+        upload = self._end(replace(round, steps=together), w, state, seen, received, together, statistics)
+        return ResultRows(
+            list(clients), w, {name: _row_each(name, sent, w) for name, sent in upload.items()}, state,
+            crowd.mean_losses()[places], [sum(crowd.counts[place]) for place in places], steps,
+            [taken[each - 1] for each in steps],
+        )  # fmt: skip
+
+
+def _steps(steps: Sequence[int], like: Tensor) -> int | Tensor:
+    """K of all, or that of each in a column [S, 1] where they differ."""
+    return steps[0] if min(steps) == max(steps) else like.new_tensor(steps)[:, None]
+
+
+def _row_each(name: str, sent: Tensor, w: Tensor) -> Tensor:
+    """What each client sends, [S, ...]; a vector that is the same for all is repeated.
+
+    Raises:
+        FedscapeError: a tensor without a row for each.
+    """
+    if sent.shape == w.shape[1:]:
+        return sent.expand(w.shape)
+    if sent.shape[:1] != w.shape[:1]:
+        raise FedscapeError(
+            f"clients trained at once send '{name}' of shape {list(sent.shape)}, which has no row for each of the "
+            f"{len(w)}: take norms and sums over the last axis, or give --executor sequential"
         )
+    return sent

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from itertools import islice
+from itertools import cycle, islice
 
 import torch
 from torch import Tensor
@@ -67,6 +67,44 @@ def planned_steps(
         return epochs
     whole, rest = divmod(samples, size)
     return epochs * (whole + (rest > 0 and (last == "keep" or whole == 0)))
+
+
+def batch_counts(
+    samples: int, size: int | None, epochs: int, *, steps: int | None = None, last: LastBatch = "keep"
+) -> list[int]:
+    """The number of samples in each mini-batch that :func:`batch_indices` gives with the same arguments.
+
+    Example:
+        >>> from trainers.federation.batches import batch_counts
+        >>> batch_counts(5, 2, 2), batch_counts(5, 2, 1, steps=4)
+        ([2, 2, 1, 2, 2, 1], [2, 2, 1, 2])
+    """
+    each = samples if size is None else size
+    whole, rest = divmod(samples, each)
+    epoch = [each] * whole + [rest] * (rest > 0 and (last == "keep" or whole == 0))
+    return epoch * epochs if steps is None else list(islice(cycle(epoch), steps))
+
+
+def batch_order(
+    samples: int, size: int | None, counts: Sequence[int], generator: torch.Generator, last: LastBatch = "keep"
+) -> list[Tensor]:
+    """The mini-batches of :func:`batch_indices`, drawn at once: joined, then cut by their :func:`batch_counts`.
+
+    Example:
+        >>> import torch
+        >>> from trainers.federation.batches import batch_counts, batch_indices, batch_order
+        >>> drawn = batch_order(5, 2, batch_counts(5, 2, 2), torch.Generator().manual_seed(0))
+        >>> torch.equal(torch.cat(drawn), torch.cat(list(batch_indices(5, 2, 2, torch.Generator().manual_seed(0)))))
+        True
+    """
+    left, drawn = sum(counts), []
+    used = samples - samples % size if size is not None and last == "drop" and samples > size else samples
+    while left > 0:
+        order = torch.arange(samples) if size is None else torch.randperm(samples, generator=generator)
+        taken = min(used, left)
+        drawn.append(order if taken == samples else order[:taken])
+        left -= taken
+    return drawn
 
 
 def dual_steps(

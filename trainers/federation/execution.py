@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import Protocol, cast
 
 import torch
 from torch import Tensor
@@ -24,6 +24,7 @@ from trainers.federation.batches import batch_indices, planned_steps
 from trainers.federation.local import Batch, LocalWork, WholeData, ascending, draw, local_step
 from trainers.parts.ascent import Surroundings
 from trainers.parts.local_optimizers import begin_round
+from trainers.parts.server_optimizers import LocalSteps, ServerOptimizer
 
 STATISTICS = "batchnorm"
 """Name of BatchNorm's running statistics in the states and messages of clients."""
@@ -55,6 +56,48 @@ class ClientResult:
 
 
 @dataclass(frozen=True)
+class ResultRows:
+    """Results of several clients that were trained at once, in rows.
+
+    Attributes:
+        clients: their ids, [S].
+        models: their local models w_i, [S, d].
+        uploads: the tensors they send, each [S, ...].
+        states: the tensors they keep, each [S, ...].
+        losses: mean loss of the local steps of each, [S].
+        seen, steps, gradients: of each, as in :class:`ClientResult`.
+    """
+
+    clients: list[int]
+    models: Tensor
+    uploads: dict[str, Tensor]
+    states: State
+    losses: Tensor
+    seen: list[int]
+    steps: list[int]
+    gradients: list[int]
+
+    @classmethod
+    def of(cls, result: ClientResult) -> ResultRows:
+        """One client's result as a row."""
+        uploads = {name: tensor[None] for name, tensor in result.upload.items()}
+        states = State.of({name: tensor[None] for name, tensor in vars(result.state).items()})
+        return cls(
+            [result.client], result.model[None], uploads, states, result.loss[None], [result.seen], [result.steps],
+            [result.gradients],
+        )  # fmt: skip
+
+    def state(self, row: int) -> State:
+        """What one client keeps; views."""
+        return State.of({name: tensor[row] for name, tensor in vars(self.states).items()})
+
+    @property
+    def loss_of_all(self) -> Tensor:
+        """The sum of the losses over all samples seen, float64."""
+        return self.losses.double() @ self.losses.new_tensor(self.seen, dtype=torch.float64)
+
+
+@dataclass(frozen=True)
 class Told:
     """What a client sends before its local work, in a round of two phases.
 
@@ -76,6 +119,7 @@ class Begun:
     Attributes:
         w: where it starts, [d].
         state: what it keeps.
+        received: what it received, as the algorithm sees it: with the client's own start in the place of w^t.
         round: with the number of its local steps.
         batches: of each step, positions among its samples.
         augmentation: draws the augmentation of its batches.
@@ -83,6 +127,7 @@ class Begun:
 
     w: Tensor
     state: State
+    received: State
     round: Round
     batches: Iterator[Tensor]
     augmentation: torch.Generator
@@ -108,8 +153,10 @@ class Executor(Protocol):
         """What they send before their local work, in the order of ``clients``."""
         ...
 
-    def work(self, clients: Sequence[int], received: State, store: States, round: Round) -> Iterator[ClientResult]:
-        """The results, in the order of ``clients``."""
+    def work(
+        self, clients: Sequence[int], received: State, store: States, round: Round
+    ) -> Iterator[ClientResult | ResultRows]:
+        """The results, in the order of ``clients``: one by one, or several in rows."""
         ...
 
 
@@ -136,6 +183,9 @@ class SequentialExecutor:
         self._model, self._data, self._algorithm, self._local = model, data, algorithm, local
         self._ascent = local.parts.ascent or algorithm.ascent
         self._adversary = local.parts.adversary or algorithm.adversary
+        self._start = local.parts.start or algorithm.relaxed
+        self._schedule = local.parts.local_schedule or algorithm.local_schedule
+        self._server_optimizer = local.parts.server_optimizer or algorithm.server_optimizer
         self._statistics = BatchStatistics(model.module)
         self._cost = cost_in(model.module, data, model.dtype)
         self._indices = [torch.from_numpy(indices).to(data.device) for indices in partition.clients]
@@ -157,7 +207,9 @@ class SequentialExecutor:
                 upload = self._algorithm.ask(state, received, self._everything(client, round), round)
             yield Told(client, upload, state)
 
-    def work(self, clients: Sequence[int], received: State, store: States, round: Round) -> Iterator[ClientResult]:
+    def work(
+        self, clients: Sequence[int], received: State, store: States, round: Round
+    ) -> Iterator[ClientResult | ResultRows]:
         """The results, in the order of ``clients``."""
         self._model.module.train()
         for client in clients:
@@ -189,11 +241,11 @@ class SequentialExecutor:
             batch = Batch(self._model, drawn, local, self._statistics)
             if self._adversary is not None:
                 batch.move_by(self._adversary, state)
-            here = replace(begun.round, step=steps)
+            here = self._here(begun.round, steps)
             around = Surroundings(self._model.space, state, received, here)
             gradient = ascending(batch.gradient, self._ascent, local, around)
             w = local_step(
-                w, gradient, self._algorithm, state, received, here, local.weight_decay, clip, optimizer,
+                w, gradient, self._algorithm, state, begun.received, here, local.weight_decay, clip, optimizer,
                 clip_eps=eps, linear=linear,
             )  # fmt: skip
             assert batch.loss is not None, "an algorithm's direction must ask for a gradient"
@@ -202,7 +254,7 @@ class SequentialExecutor:
             total += len(positions) * batch.loss
             seen, steps, gradients = seen + len(positions), steps + 1, gradients + batch.gradients
         statistics = self._statistics.read() if len(self._statistics) else None
-        upload = self._end(begun.round, w, state, received, steps, statistics)
+        upload = self._end(begun.round, w, state, begun.received, received, steps, statistics)
         return ClientResult(client, w, upload, state, total / seen, seen, steps, gradients)
 
     def _begin(self, client: int, received: State, state: State, round: Round) -> Begun:
@@ -212,18 +264,64 @@ class SequentialExecutor:
         round = replace(round, steps=planned)
         augmentation = torch_generator(local.seed, "augmentation", round.number, client)
         self._algorithm.prepare(state, received, self._everything(client, round), round)
-        w = self._algorithm.start(state, received, round)
+        begun = self._seen(state, received)
+        w = self._algorithm.start(state, begun, round)
         begin_round(local.parts.local_optimizer, state, w)
-        return Begun(w, state, round, batches, augmentation)
+        return Begun(w, state, begun, round, batches, augmentation)
+
+    def _seen(self, state: State, received: State) -> State:
+        """What a client received, as the algorithm sees it; in rows where the state is."""
+        return received if self._start is None else self._start.begun(state, received)
+
+    def _made_of(
+        self, optimizer: ServerOptimizer, upload: dict[str, Tensor], round: Round, steps: int | Tensor
+    ) -> dict[str, Tensor]:
+        """What a server optimiser has clients send in place of the algorithm's upload."""
+
+        def taken(own: int) -> LocalSteps:
+            shares = [float(self._here(replace(round, steps=own), step).share) for step in range(own)]
+            return LocalSteps(round.lr, shares, self._local.parts.local_optimizer, self._algorithm.proximal_weight)
+
+        if not isinstance(steps, Tensor):
+            return optimizer.sent(upload, taken(steps))
+        each = [
+            optimizer.sent({name: sent if sent.dim() == 1 else sent[row] for name, sent in upload.items()}, taken(own))
+            for row, own in enumerate(steps.flatten().int().tolist())
+        ]
+        return {name: torch.stack([one[name] for one in each]) for name in each[0]}
+
+    def _here(self, round: Round, step: int) -> Round:
+        """A local step's number, and its share of the rate."""
+        share = 1.0 if self._schedule is None else self._schedule.share(step, round.steps)
+        return replace(round, step=step, share=share)
 
     def _end(
-        self, round: Round, w: Tensor, state: State, received: State, steps: int, statistics: Tensor | None
+        self,
+        round: Round,
+        w: Tensor,
+        state: State,
+        begun: State,
+        received: State,
+        steps: int | Tensor,
+        statistics: Tensor | None,
     ) -> dict[str, Tensor]:
-        """What a client sends after its last local step; its state is what it keeps.
+        """What a client sends after its last local step, or several in rows do; its state is what it keeps.
 
-        ``statistics`` are BatchNorm's, [b], where there are some.
+        ``begun`` is what it received as the algorithm sees it, ``received`` as it came; ``statistics`` are BatchNorm's,
+        [..., b], where there are some; ``steps`` as in :class:`Round`.
         """
-        upload = self._algorithm.upload(w, state, received, round, steps)
+        # A column of several clients' numbers is to an algorithm's text what a number is.
+        number = cast(int, steps)
+        averaged = round
+        if self._schedule is not None:
+            share, first = self._schedule.mean(number), round.dual_lr
+            averaged = replace(round, lr=round.lr * share, dual_lr=None if first is None else first * share)
+        upload = self._algorithm.upload(w, state, begun, averaged, number)
+        if self._server_optimizer is not None:
+            upload = self._made_of(self._server_optimizer, upload, round, steps)
+        if self._start is not None:
+            upload = self._start.sent(upload, begun, received)
+            self._start.remember(state, w)
         if self._ascent is not None:
             self._ascent.remember(state, received)
         if statistics is not None and self._local.batchnorm == "silo":

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from landscape.compute.randomness import numpy_generator
+from landscape.compute.regions import within
 from landscape.errors import FedscapeError
 from landscape.storage.plain import Numbers
 from landscape.storage.schema import Either, Keyed, Number, Record, require
@@ -19,7 +20,7 @@ from trainers.algorithm import Algorithm, Round, State
 from trainers.federation.aggregate import Aggregate
 from trainers.federation.batches import dual_steps
 from trainers.federation.client_store import ClientStore
-from trainers.federation.execution import STATISTICS, Executor
+from trainers.federation.execution import STATISTICS, ClientResult, Executor, ResultRows
 from trainers.federation.weights import client_weights, inclusion_probability
 from trainers.parts.local_optimizers import kept_memory
 from trainers.parts.parts import Parts
@@ -114,11 +115,12 @@ class Federation:
         self.statistics = w.new_zeros(0) if statistics is None else statistics.clone()
         self._silo = len(self.statistics) > 0 and settings.batchnorm == "silo"
         self._initial, self._initial_statistics = w, self.statistics
+        self._start = self.parts.start or algorithm.relaxed
+        self._optimizer = self.parts.server_optimizer or algorithm.server_optimizer
         where, clients = settings.client_store, settings.clients
         self.store = ClientStore(
             self._initial_state, w.device, where=where, clients=clients, folder=folder and folder / "clients"
         )
-        self._optimizer = self.parts.server_optimizer or algorithm.server_optimizer
         self.optimizer_state = {} if self._optimizer is None else self._optimizer.state(w)
         size = None if settings.batch_size == "full" else int(settings.batch_size)
         self._dual_steps = dual_steps(
@@ -141,10 +143,10 @@ class Federation:
         """One round: sample, broadcast, local work, aggregate, server step."""
         settings, number = self.settings, self.round + 1
         sampled = sampled_clients(settings, number)
-        dual_lr = self._rate(1) if settings.dual_lr == "first" else 0.0
-        share = len(sampled) / settings.clients
-        round = Round(number, self._rate(number), share, 0, 0, self._dual_steps, dual_lr, settings.norm_eps)
+        round = self._numbers(number, len(sampled))
         sent = State.of(self.algorithm.broadcast(self.server))
+        if self._optimizer is not None:
+            sent.w = self._optimizer.ahead(sent.w, self.optimizer_state)
         if len(self.statistics) and not self._silo:
             setattr(sent, STATISTICS, self.statistics)
         unbiased = settings.aggregation == "unbiased"
@@ -153,25 +155,31 @@ class Federation:
         clock = _Clock(sent.w.device)
         bytes_up = self._ask(sampled, sent, round) if self.algorithm.two_phases else 0
         loss, seen, steps, gradients = torch.zeros((), dtype=torch.float64, device=sent.w.device), 0, 0, 0
-        for result in self.executor.work(sampled, sent, self.store, round):
+        for found in within("local arithmetic", self.executor.work(sampled, sent, self.store, round)):
             clock.lap("local")
-            aggregate.add(result.upload, self._weight(result.client), result.model, result.steps)
-            self.store.put(result.client, result.state)
-            loss, seen = loss + result.seen * result.loss, seen + result.seen
-            steps, gradients = steps + result.steps, gradients + result.gradients
-            bytes_up += State.of(result.upload).nbytes()
-            self._follow(result.client, result.model)
-            if settings.save_clients:
-                local_models[result.client] = result.model.detach().to("cpu", copy=True)
+            result = ResultRows.of(found) if isinstance(found, ClientResult) else found
+            aggregate.add_rows(result.uploads, [self._weight(c) for c in result.clients], result.models, result.steps)
+            loss, seen = loss + result.loss_of_all, seen + sum(result.seen)
+            steps, gradients = steps + sum(result.steps), gradients + sum(result.gradients)
+            bytes_up += self._traffic(State.of(result.uploads))
+            for row, client in enumerate(result.clients):
+                self.store.put(client, result.state(row))
+                self._follow(client, result.models[row])
+                if settings.save_clients:
+                    local_models[client] = result.models[row].detach().to("cpu", copy=True)
             clock.lap("aggregation")
-        mean = aggregate.mean()
+        mean, before = aggregate.mean(), self.server.w
+        if self._start is not None:
+            self._start.averaged(mean)
         if self._optimizer is not None:
-            mean.delta, self.optimizer_state = self._optimizer.step(mean.delta, self.optimizer_state)
+            mean.delta, self.optimizer_state = self._optimizer.change(mean, self.optimizer_state)
         self.algorithm.server_step(self.server, mean, round)
         if len(self.statistics) and not self._silo:
             self.statistics = getattr(mean, STATISTICS)
         if settings.evaluated_model == "sampled-mean":
             self._evaluated = aggregate.model()
+        elif settings.evaluated_model == "last-two-mean":  # the first round has no model of a round before
+            self._evaluated = self.server.w if number == 1 else (before + self.server.w) / 2
         if self.parts.swa is not None and self.parts.swa.captures(number, settings.rounds):
             self.averaged.add(self.server.w)
         self.round, self.local_models = number, local_models
@@ -185,11 +193,23 @@ class Federation:
             drift,
             steps,
             gradients,
-            exchanged * len(sampled) * sent.nbytes(),
+            exchanged * len(sampled) * self._traffic(sent),
             exchanged * bytes_up,
             round.lr,
             clock.seconds["local"],
             clock.seconds["aggregation"],
+        )
+
+    def _numbers(self, number: int, sampled: int) -> Round:
+        """The numbers of a round of so many clients."""
+        settings = self.settings
+        return Round(
+            number,
+            self._rate(number),
+            sampled / settings.clients,
+            dual_steps=self._dual_steps,
+            dual_lr=self._rate(1) if settings.dual_lr == "first" else None,
+            norm_eps=settings.norm_eps,
         )
 
     def _ask(self, sampled: Sequence[int], sent: State, round: Round) -> int:
@@ -202,6 +222,10 @@ class Federation:
         for name, tensor in self.algorithm.answer(self.server, told.mean(), round).items():
             setattr(sent, name, tensor)
         return bytes_up
+
+    def _traffic(self, message: State) -> int:
+        """The bytes of a message, but for what the server has itself."""
+        return message.nbytes() - sum(getattr(message, name).nbytes for name in self.algorithm.on_server)
 
     @property
     def model(self) -> Tensor:
@@ -281,7 +305,8 @@ class Federation:
 
     def _initial_state(self) -> dict[str, Tensor]:
         own = self.algorithm.client_state(self._initial)
-        for part in (self.parts.ascent or self.algorithm.ascent, self.parts.adversary or self.algorithm.adversary):
+        ascent, adversary = self.parts.ascent or self.algorithm.ascent, self.parts.adversary or self.algorithm.adversary
+        for part in (ascent, adversary, self._start):
             theirs = {} if part is None else part.client_state(self._initial)
             if twice := own.keys() & theirs.keys():
                 names = f"{type(self.algorithm).__name__} and {type(part).__name__}"
@@ -319,6 +344,8 @@ def sampled_clients(settings: Settings, number: int) -> list[int]:
         >>> sampled_clients(Settings(clients=4, per_round=4), 1)
         [0, 1, 2, 3]
     """
+    if settings.sampling == "exact" and settings.per_round == settings.clients:
+        return list(range(settings.clients))  # what the draw would give
     random = numpy_generator(settings.seed, "clients", number)
     if settings.sampling == "exact":
         chosen = random.choice(settings.clients, settings.per_round, replace=False)

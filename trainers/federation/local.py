@@ -15,6 +15,7 @@ from landscape.batchnorm import BatchStatistics
 from landscape.compute.cost import SampleCost
 from landscape.compute.precision import Precision
 from landscape.compute.randomness import global_seed
+from landscape.compute.regions import marked
 from landscape.data.micro_batches import micro_batch_size
 from landscape.data.samples import Samples
 from landscape.errors import FedscapeError
@@ -78,6 +79,7 @@ def local_step(
     weight_decay: float,
     clip: float = 0.0,
     optimizer: LocalOptimizer | None = None,
+    fused: bool = False,
     *,
     clip_eps: float = 0.0,
     linear: bool = False,
@@ -87,7 +89,8 @@ def local_step(
     The order is fixed: the mini-batch gradient (of the objective with its penalty and mixup, through the ascent
     part), the algorithm's own correction, clipping, weight decay (so that no ascent sees it), the step; with an
     ``optimizer`` these last two are its own, and its memory is among the client's tensors.  With ``linear`` the α w of
-    the correction's proximal term is not clipped.
+    the correction's proximal term is not clipped.  ``fused`` steps of plain SGD go over the vectors half as often, and
+    are equal to rounding.
 
     Example:
         >>> import torch
@@ -97,17 +100,22 @@ def local_step(
         >>> local_step(w, lambda w: w, FedAvg(), State(), State(w=w), round, weight_decay=0.25)  # 4 − 0.5 (4 + 1)
         tensor([1.5000])
     """
-    direction = algorithm.direction(w, gradient, client, server, round)
+    direction, rate = algorithm.direction(w, gradient, client, server, round), round.lr * round.share
     if clip and linear:
         pull = algorithm.pull(client) * w
         direction = clipped(direction - pull, clip, clip_eps) + pull
     else:
         direction = clipped(direction, clip, clip_eps)
     if optimizer is not None:
-        return optimized(optimizer, w, direction, client, round.lr, weight_decay)
+        return optimized(optimizer, w, direction, client, rate, weight_decay)
+    if fused and not isinstance(rate, Tensor):
+        if not weight_decay:
+            return torch.sub(w, direction, alpha=rate)
+        decayed = torch.add(direction, w, alpha=weight_decay)
+        return torch.sub(w, decayed, alpha=rate, out=decayed)
     if weight_decay:
         direction = direction + weight_decay * w
-    return w - round.lr * direction
+    return w - rate * direction
 
 
 def clipped(v: Tensor, largest: float, eps: float = 0.0) -> Tensor:
@@ -153,6 +161,7 @@ class Drawn:
     share: float = 1.0
 
 
+@marked("data")
 def draw(data: Samples, indices: Tensor, local: LocalWork, generator: torch.Generator, dtype: torch.dtype) -> Drawn:
     """The samples at these positions, augmented as ``local`` says by draws from ``generator``."""
     inputs, targets = data.stored(indices)
@@ -203,6 +212,7 @@ class Batch:
         seen = State.of({**client.tensors(), **self._moved})
         self._move = lambda inputs: adversary.move(inputs, seen)
 
+    @marked("gradients")
     def gradient(self, w: Tensor) -> Tensor:
         """The mini-batch gradient at ``w``, [d]."""
         self.model.load(w)
@@ -276,6 +286,7 @@ class WholeData:
         self._cost, self._precision = cost, precision or Precision()
         self.samples, self.size, self.epochs = len(indices), size, epochs
 
+    @marked("gradients")
     def gradient(self, w: Tensor) -> Tensor:
         """The gradient at ``w`` of the mean loss over all of the client's samples, [d]."""
         total = torch.zeros_like(w)

@@ -5,11 +5,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
+from landscape.autograd.cross_entropy import Aims
+from landscape.compute.regions import marked
+from landscape.data.samples import Samples
 from trainers.federation.local import Drawn
 from trainers.parts.state import State
+
+_GATHERED = 16 << 20
+"""Bytes of inputs of several steps that are gathered at once: a gather for each step costs more than its copying."""
+_PREPARED = 64 << 20
+"""Bytes of all inputs, as the model takes them, up to which they are prepared once and kept."""
 
 
 def stacked(states: Sequence[State]) -> State:
@@ -32,45 +42,44 @@ def rows(state: State, which: slice | int) -> State:
     return State.of({name: tensor[which] for name, tensor in vars(state).items()})
 
 
-@dataclass(frozen=True)
-class Batches:
-    """The mini-batches of one client in a round.
+def beside(samples: Tensor, counts: Sequence[Sequence[int]]) -> Tensor:
+    """The samples of each client's batch in each step, [K, S, B], filled up with the client's first one.
 
-    Attributes:
-        samples: positions in the data, one batch after the other, in host memory.
-        counts: samples of each batch.
-    """
-
-    samples: Tensor
-    counts: list[int]
-
-    @classmethod
-    def of(cls, mine: Tensor, batches: Sequence[Tensor]) -> Batches:
-        """Those of positions among the client's own samples ``mine``, [n]."""
-        return cls(mine[torch.cat(list(batches))], [len(batch) for batch in batches])
-
-
-def beside(clients: Sequence[Batches]) -> Tensor:
-    """The samples of each client's batch in each step, [S, K, B], filled up with sample 0.
+    Args:
+        samples: positions in the data, one client and one batch after the other, in host memory.
+        counts: of each client, samples of each batch.
 
     Example:
         >>> import torch
-        >>> from trainers.federation.stacking import Batches, beside
-        >>> mine = torch.tensor([5, 6, 7])
-        >>> first = Batches.of(mine, [torch.tensor([2, 0]), torch.tensor([1])])
-        >>> beside([first, Batches.of(mine, [torch.tensor([1])])])
+        >>> from trainers.federation.stacking import beside
+        >>> beside(torch.tensor([7, 5, 6, 8]), [[2, 1], [1]])
         tensor([[[7, 5],
-                 [6, 0]],
+                 [8, 8]],
         <BLANKLINE>
-                [[6, 0],
-                 [0, 0]]])
+                [[6, 7],
+                 [8, 8]]])
     """
-    steps = max(len(each.counts) for each in clients)
-    counts = torch.tensor([each.counts + [0] * (steps - len(each.counts)) for each in clients])
-    filled = torch.arange(int(counts.max())) < counts[:, :, None]
-    together = clients[0].samples.new_zeros(filled.shape)
-    together[filled] = torch.cat([each.samples for each in clients])
-    return together
+    lengths: NDArray[np.int64] = padded(counts)
+    together, size = samples.numpy(), int(lengths.max())
+    if int(lengths.min()) == size:
+        return torch.from_numpy(together.reshape(len(counts), -1, size).swapaxes(0, 1).copy())
+    starts = np.cumsum(lengths.sum(axis=1)) - lengths.sum(axis=1)
+    found = np.repeat(together[starts], lengths.shape[1] * size).reshape(*lengths.shape, size)
+    found[np.arange(size) < lengths[:, :, None]] = together
+    return torch.from_numpy(found.swapaxes(0, 1).copy())
+
+
+def padded(counts: Sequence[Sequence[int]]) -> NDArray[np.int64]:
+    """Lists of numbers in rows, zeros behind, [S, K].
+
+    Example:
+        >>> from trainers.federation.stacking import padded
+        >>> padded([[2, 1], [1]])
+        array([[2, 1],
+               [1, 0]])
+    """
+    longest = max(map(len, counts))
+    return np.array([[*own, *[0] * (longest - len(own))] for own in counts], dtype=np.int64)
 
 
 @dataclass(frozen=True)
@@ -79,39 +88,101 @@ class DrawnRows:
 
     Attributes:
         inputs: [S, B, ...].
-        targets: [S, B, ...].
+        aims: the targets, and what each sample counts.
         counts: samples of each client's batch, [S]; the others of its row count for nothing.
-        partners: targets of the samples that mixup mixed in, [S, B, ...]; none without it.
-        shares: mixup's λ of each client, [S].
     """
 
     inputs: Tensor
-    targets: Tensor
+    aims: Aims
     counts: list[int]
-    partners: Tensor | None = None
-    shares: Tensor | None = None
 
     @classmethod
-    def of(cls, batches: Sequence[Drawn]) -> DrawnRows:
-        """Batches that were drawn one by one."""
+    def of(cls, batches: Sequence[Drawn], classes: int, dtype: torch.dtype) -> DrawnRows:
+        """Batches that were drawn one by one, for a model of so many classes and this type."""
         counts = [len(each.inputs) for each in batches]
         inputs, targets = (_filled([getattr(each, name) for each in batches]) for name in ("inputs", "targets"))
-        if batches[0].partners is None:
-            return cls(inputs, targets, counts)
-        partners = _filled([each.partners for each in batches if each.partners is not None])
-        shares = inputs.new_tensor([each.share for each in batches])
-        return cls(inputs, targets, counts, partners, shares)
+        partners = shares = None
+        if batches[0].partners is not None:
+            partners = _filled([each.partners for each in batches if each.partners is not None])
+            shares = inputs.new_tensor([each.share for each in batches])
+        return cls(inputs, Aims.of(targets, counts, classes, dtype, partners, shares), counts)
 
-    def take(self, rows: Sequence[int], count: int) -> DrawnRows:
+    def take(self, rows: list[int], count: int) -> DrawnRows:
         """Some rows, whose batches all have ``count`` samples."""
-        chosen = list(rows)
+        return DrawnRows(self.inputs[rows, :count], self.aims.take(rows, count), [count] * len(rows))
 
-        def cut(tensor: Tensor | None) -> Tensor | None:
-            return None if tensor is None else tensor[chosen, :count]
 
-        inputs, targets = self.inputs[chosen, :count], self.targets[chosen, :count]
-        shares = None if self.shares is None else self.shares[chosen]
-        return DrawnRows(inputs, targets, [count] * len(chosen), cut(self.partners), shares)
+class Stock:
+    """The samples of a federation, of which the mini-batches of several clients and steps are taken at once.
+
+    Small data are kept as the model takes them, normalised once.
+
+    Args:
+        data: all samples.
+        dtype: of the model.
+        classes: of the model.
+    """
+
+    def __init__(self, data: Samples, dtype: torch.dtype, classes: int) -> None:
+        self._data, self.dtype, self.classes = data, dtype, classes
+        size = data.inputs.numel() * dtype.itemsize
+        self._each = size // len(data)
+        small = size <= _PREPARED and not data.streams
+        self._prepared = data.prepare(data.inputs, dtype).contiguous() if small else None
+
+    def take(self, places: Tensor) -> tuple[Tensor, Tensor]:
+        """Inputs and targets at these positions ([...], on the device of the data), [..., *shape]."""
+        flat = places.reshape(-1)
+        if self._prepared is None:
+            inputs, targets = self._data.batch(flat, self.dtype)
+        else:  # index_select copies whole samples, where indexing goes number by number: a sixth of the time
+            inputs, targets = self._prepared.index_select(0, flat), self._data.targets.index_select(0, flat)
+        return inputs.unflatten(0, places.shape), targets.unflatten(0, places.shape)
+
+    def at_once(self, batch: int) -> int:
+        """Steps whose inputs are taken together, for so many samples a step."""
+        return max(1, _GATHERED // (batch * self._each))
+
+
+class Supply:
+    """The mini-batches of a round without augmentation, gathered for several steps at once.
+
+    Args:
+        stock: where they are taken from.
+        places: [K, S, B], the samples of each client's batch in each step, on the data's device.
+        counts: of each step, samples of each batch.
+    """
+
+    def __init__(self, stock: Stock, places: Tensor, counts: Sequence[Sequence[int]]) -> None:
+        self._stock, self._places, self._counts = stock, places, counts
+        self._first, self._held = 0, 0
+        self._inputs: Sequence[Tensor] = ()
+        self._slopes: Sequence[Tensor] = ()
+        self._weights: Sequence[Tensor] = ()
+
+    @marked("data")
+    def at(self, step: int) -> DrawnRows:
+        """The batches of the clients that take this step; steps are asked for in order."""
+        if step >= self._first + self._held:
+            self._gather(step)
+        counts, k = list(self._counts[step]), step - self._first
+        inputs, slopes, s, n = self._inputs[k], self._slopes[k], len(counts), max(counts)
+        if inputs.shape[:2] != (s, n):
+            inputs, slopes = inputs[:s, :n], slopes[:s, :, :n]
+        weights = 1 / n if min(counts) == n else self._weights[k][:s, :, :n]
+        return DrawnRows(inputs, Aims(slopes, weights), counts)
+
+    def _gather(self, step: int) -> None:
+        """Take the samples of this step and some more."""
+        places = self._places[step:, : len(self._counts[step])]
+        self._first, self._held = step, self._stock.at_once(places[0].numel())
+        inputs, targets = self._stock.take(places[: self._held])
+        k, s, n = targets.shape
+        rest = self._counts[step : step + k]
+        counts = [own for row in rest for own in (*row, *[n] * (s - len(row)))]  # those of who has left: any
+        aims = Aims.of(targets.flatten(0, 1), counts, self._stock.classes, self._stock.dtype)
+        self._inputs, self._slopes = inputs.unbind(), aims.slopes.unflatten(0, (k, s)).unbind()
+        self._weights = () if isinstance(aims.weights, float) else aims.weights.unflatten(0, (k, s)).unbind()
 
 
 def _filled(tensors: Sequence[Tensor]) -> Tensor:

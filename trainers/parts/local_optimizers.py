@@ -34,7 +34,7 @@ class LocalOptimizer(Protocol):
         ...
 
     def step(
-        self, w: Tensor, direction: Tensor, memory: dict[str, Tensor], lr: float, weight_decay: float
+        self, w: Tensor, direction: Tensor, memory: dict[str, Tensor], lr: float | Tensor, weight_decay: float
     ) -> tuple[Tensor, dict[str, Tensor]]:
         """The model after a step along −``direction`` ([..., d] both), and the new memory."""
         ...
@@ -74,7 +74,7 @@ class LocalMomentum:
         return {"velocity": torch.zeros_like(w)}
 
     def step(
-        self, w: Tensor, direction: Tensor, memory: dict[str, Tensor], lr: float, weight_decay: float
+        self, w: Tensor, direction: Tensor, memory: dict[str, Tensor], lr: float | Tensor, weight_decay: float
     ) -> tuple[Tensor, dict[str, Tensor]]:
         """w − η v, or w − η (u + βv)."""
         u = direction + weight_decay * w if weight_decay else direction
@@ -122,7 +122,7 @@ class LocalAdamW:
         return {"m": torch.zeros_like(w), "v": torch.zeros_like(w), "count": count}
 
     def step(
-        self, w: Tensor, direction: Tensor, memory: dict[str, Tensor], lr: float, weight_decay: float
+        self, w: Tensor, direction: Tensor, memory: dict[str, Tensor], lr: float | Tensor, weight_decay: float
     ) -> tuple[Tensor, dict[str, Tensor]]:
         """The decayed model less η m̂/(√v̂ + ε)."""
         count = memory["count"] + 1
@@ -155,7 +155,12 @@ def begin_round(optimizer: LocalOptimizer | None, client: SimpleNamespace, w: Te
 
 
 def optimized(
-    optimizer: LocalOptimizer, w: Tensor, direction: Tensor, client: SimpleNamespace, lr: float, weight_decay: float
+    optimizer: LocalOptimizer,
+    w: Tensor,
+    direction: Tensor,
+    client: SimpleNamespace,
+    lr: float | Tensor,
+    weight_decay: float,
 ) -> Tensor:
     """The model after a step of the optimiser, [..., d]; its memory is among the client's tensors.
 

@@ -11,8 +11,19 @@ from landscape.errors import FedscapeError
 from trainers.parts.adversary import Adversary
 from trainers.parts.ascent import Ascent
 from trainers.parts.local_optimizers import LocalOptimizer
+from trainers.parts.local_schedules import Linear
 from trainers.parts.server_optimizers import ServerOptimizer
+from trainers.parts.start import Relaxed
 from trainers.parts.swa import SWA
+
+OWN = {
+    "ascent": "ascent",
+    "server_optimizer": "server_optimizer",
+    "adversary": "adversary",
+    "local_schedule": "local_schedule",
+    "start": "relaxed",
+}
+"""Parts that an algorithm may have of its own, and its attribute that holds it."""
 
 
 class HasParts(Protocol):
@@ -29,6 +40,12 @@ class HasParts(Protocol):
 
     @property
     def adversary(self) -> Adversary | None: ...
+
+    @property
+    def local_schedule(self) -> Linear | None: ...
+
+    @property
+    def relaxed(self) -> Relaxed | None: ...
 
     @property
     def excludes(self) -> Mapping[str, str]: ...
@@ -49,6 +66,8 @@ class Parts:
         adversary: what moves the inputs of each client uphill while its model descends: ``Affine()``.
         local_optimizer: how a client turns a direction into its step: ``LocalMomentum(0.9)``, ``LocalAdamW()``; plain
             SGD unless given.
+        local_schedule: the local rate over the steps of a round: ``Linear(0.1)``; the same for all unless given.
+        start: where clients begin: ``Relaxed(0.1)``; at the model they receive unless given.
 
     Example:
         >>> from trainers import SAM, SWA, FedSAM, Parts, Scaffold
@@ -71,6 +90,8 @@ class Parts:
     server_optimizer: ServerOptimizer | None = None
     adversary: Adversary | None = None
     local_optimizer: LocalOptimizer | None = None
+    local_schedule: Linear | None = None
+    start: Relaxed | None = None
 
     def __post_init__(self) -> None:
         if self.cutout < 0:
@@ -95,8 +116,8 @@ class Parts:
             FedscapeError: the algorithm has a part of its own in the same place, or excludes the part.
         """
         name = type(algorithm).__name__
-        for own in ("ascent", "server_optimizer", "adversary"):
-            there = getattr(algorithm, own)
+        for own, attribute in OWN.items():
+            there = getattr(algorithm, attribute)
             if there is not None and getattr(self, own) is not None:
                 what = own.replace("_", " ")
                 flag = f"--{own.replace('_', '-')}"
@@ -106,3 +127,8 @@ class Parts:
         for part, reason in algorithm.excludes.items():
             if part in self.chosen():
                 raise FedscapeError(f"{name} cannot be combined with --{part.replace('_', '-')}: {reason}")
+        optimizer = self.server_optimizer or algorithm.server_optimizer
+        local = self.local_optimizer
+        if optimizer is not None and local is not None and (reason := optimizer.refusal(local)):
+            told = f"{name} with {type(optimizer).__name__} on the server"
+            raise FedscapeError(f"{told} cannot be combined with this --local-optimizer: {reason}")

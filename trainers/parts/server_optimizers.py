@@ -2,34 +2,82 @@
 
 The mean change ‹d› = ‹w_i − w^t› takes the place of a negative gradient; ``lr`` is the optimiser's rate η_g.  If the
 algorithm has a server rate too, it multiplies the optimiser's step.  Without this part the step is ‹d› itself:
-averaging.
+averaging.  Those that ask the clients for more than d_i are in :mod:`trainers.parts.server_steps`.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import Literal, Protocol
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
 from landscape.errors import FedscapeError
-
-
-class ServerOptimizer(Protocol):
-    """Replaces the mean change ‹d› by a step computed from it and from a state of its own."""
-
-    def state(self, w: Tensor) -> dict[str, Tensor]:
-        """The initial state of the optimiser; ``w`` is the initial model, [d]."""
-        ...
-
-    def step(self, delta: Tensor, state: dict[str, Tensor]) -> tuple[Tensor, dict[str, Tensor]]:
-        """The step to take in place of ``delta`` ([d]), and the new state."""
-        ...
+from trainers.parts.local_optimizers import LocalOptimizer
+from trainers.parts.state import State
 
 
 @dataclass(frozen=True)
-class Momentum:
+class LocalSteps:
+    """How a client moved from where it began to where it ended.
+
+    Attributes:
+        lr: η, the round's local rate.
+        shares: η_k/η of its steps, [K].
+        optimizer: its local optimiser; ``None``: plain steps.
+        proximal: μ of the proximal term in its direction; 0 without.
+    """
+
+    lr: float
+    shares: Sequence[float]
+    optimizer: LocalOptimizer | None = None
+    proximal: float = 0.0
+
+
+class ServerOptimizer:
+    """Replaces the mean change ‹d› by a step computed from it and from a state of its own.
+
+    A subclass has ``step``, and the other methods where clients begin elsewhere than at w^t, or send more than d_i.
+
+    Example:
+        >>> import torch
+        >>> from trainers.parts import ServerOptimizer
+        >>> class Sign(ServerOptimizer):
+        ...     def step(self, delta, state):
+        ...         return 0.1 * delta.sign(), state
+        >>> Sign().step(torch.tensor([3.0, -2.0]), {})
+        (tensor([ 0.1000, -0.1000]), {})
+    """
+
+    def state(self, w: Tensor) -> dict[str, Tensor]:
+        """The initial state of the optimiser; ``w`` is the initial model, [d]."""
+        return {}
+
+    def ahead(self, w: Tensor, state: dict[str, Tensor]) -> Tensor:
+        """The model that clients receive: w^t unless overridden."""
+        return w
+
+    def sent(self, upload: dict[str, Tensor], local: LocalSteps) -> dict[str, Tensor]:
+        """What a client sends, made from the algorithm's upload, whose ``delta`` is d_i [d]."""
+        return upload
+
+    def change(self, mean: State, state: dict[str, Tensor]) -> tuple[Tensor, dict[str, Tensor]]:
+        """The step to take in place of ``mean.delta``, and the new state; ``mean`` is of all that was sent."""
+        return self.step(mean.delta, state)
+
+    def step(self, delta: Tensor, state: dict[str, Tensor]) -> tuple[Tensor, dict[str, Tensor]]:
+        """The step to take in place of ``delta`` ([d]), and the new state."""
+        raise NotImplementedError
+
+    def refusal(self, local: LocalOptimizer) -> str:
+        """Why it makes no sense with a local optimiser; empty where it does."""
+        return ""
+
+
+@dataclass(frozen=True)
+class Momentum(ServerOptimizer):
     """v ← βv + ‹d›; the change is η_g v (Hsu et al., 2019, FedAvgM).  No damping: a steady ‹d› becomes ‹d›/(1 − β).
 
     Example:
@@ -48,8 +96,8 @@ class Momentum:
     """the server optimiser's rate; the algorithm's own --server-lr multiplies what comes out of it"""
 
     def __post_init__(self) -> None:
-        _require(self.lr > 0, self, "a rate η_g above 0")
-        _require(0 <= self.beta < 1, self, "β from 0 to below 1")
+        require(self.lr > 0, self, "a rate η_g above 0")
+        require(0 <= self.beta < 1, self, "β from 0 to below 1")
 
     def state(self, w: Tensor) -> dict[str, Tensor]:
         """v = 0."""
@@ -62,7 +110,7 @@ class Momentum:
 
 
 @dataclass(frozen=True)
-class Adam:
+class Adam(ServerOptimizer):
     """m ← β1 m + (1 − β1)‹d›; v ← β2 v + (1 − β2)‹d›²; the change is η_g m/(√v + τ).
 
     Reddi et al., ICLR 2021, Algorithm 2.  m_0 = 0 and v_0 = τ²; neither is corrected for its start.  With ``v0="zero"``
@@ -93,9 +141,9 @@ class Adam:
     corrected for their start, as in PyTorch's Adam"""
 
     def __post_init__(self) -> None:
-        _require(0 <= self.beta1 < 1 and 0 <= self.beta2 < 1, self, "β1 and β2 from 0 to below 1")
-        _require(self.tau > 0 and self.lr > 0, self, "τ and a rate η_g above 0")
-        _require(self.v0 in ("tau", "zero", "corrected"), self, "v0 of tau, zero or corrected")
+        require(0 <= self.beta1 < 1 and 0 <= self.beta2 < 1, self, "β1 and β2 from 0 to below 1")
+        require(self.tau > 0 and self.lr > 0, self, "τ and a rate η_g above 0")
+        require(self.v0 in ("tau", "zero", "corrected"), self, "v0 of tau, zero or corrected")
 
     def state(self, w: Tensor) -> dict[str, Tensor]:
         """m = 0, v = v_0; the number of steps where the moments are corrected."""
@@ -114,7 +162,7 @@ class Adam:
 
 
 @dataclass(frozen=True)
-class Adagrad:
+class Adagrad(ServerOptimizer):
     """As Adam, but v ← v + ‹d›² (Reddi et al., ICLR 2021, Algorithm 2).
 
     Example:
@@ -135,9 +183,9 @@ class Adagrad:
     """where the second moment begins: tau: at τ²; zero: at 0 (PyTorch's Adagrad)"""
 
     def __post_init__(self) -> None:
-        _require(0 <= self.beta1 < 1, self, "β1 from 0 to below 1")
-        _require(self.tau > 0 and self.lr > 0, self, "τ and a rate η_g above 0")
-        _require(self.v0 in ("tau", "zero"), self, "v0 of tau or zero")
+        require(0 <= self.beta1 < 1, self, "β1 from 0 to below 1")
+        require(self.tau > 0 and self.lr > 0, self, "τ and a rate η_g above 0")
+        require(self.v0 in ("tau", "zero"), self, "v0 of tau or zero")
 
     def state(self, w: Tensor) -> dict[str, Tensor]:
         """m = 0, v = v_0."""
@@ -162,7 +210,7 @@ class Yogi(Adam):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        _require(self.v0 != "corrected", self, "v0 of tau or zero")
+        require(self.v0 != "corrected", self, "v0 of tau or zero")
 
     def step(self, delta: Tensor, state: dict[str, Tensor]) -> tuple[Tensor, dict[str, Tensor]]:
         """η_g m/(√v + τ); v cannot become negative: only a number below v is subtracted from it."""
@@ -180,7 +228,12 @@ def _adapted(optimizer: Adam | Adagrad, delta: Tensor, m: Tensor, v: Tensor) -> 
     return optimizer.lr * m / (v.sqrt() + optimizer.tau), {"m": m, "v": v}
 
 
-def _require(condition: bool, optimizer: Momentum | Adam | Adagrad, rule: str) -> None:
+def require(condition: bool, optimizer: Any, rule: str) -> None:
+    """Check the numbers of an optimiser, a dataclass.
+
+    Raises:
+        FedscapeError: the condition does not hold.
+    """
     if not condition:
         values = ", ".join(f"{name}={value}" for name, value in asdict(optimizer).items())
         raise FedscapeError(f"{type(optimizer).__name__} needs {rule}, not {values}")

@@ -39,13 +39,15 @@ class Round:
 
     Attributes:
         number: 1 for the first.
-        lr: the local rate η of this round.
+        lr: the local rate η of this round; in ``upload`` the mean over the client's steps, K times which is the sum
+            of their rates.
         participation: p = |S|/N, sampled clients over all clients.
         step: in a local step, its number k = 0 … K−1; 0 before and after the local steps.
         steps: on a client, the number K of local steps that it will take in the round, or those of several clients in a
             column [S, 1]; 0 on the server.
-        dual_steps, dual_lr: K and η by which changes are divided where they are not the client's and the round's own
-            (``--dual-steps``, ``--dual-lr``); 0: they are.
+        share: in a local step, its rate η_k over η, or those of several clients in a column [S, 1].
+        dual_steps: K by which changes are divided (``--dual-steps``); 0: the client's own.
+        dual_lr: η by which they are (``--dual-lr``), in ``upload`` scaled as ``lr`` is; ``None``: that.
         norm_eps: added to the norms that perturbations are divided by (``--norm-eps``).
 
     Example:
@@ -59,10 +61,14 @@ class Round:
     participation: float
     step: int = 0
     steps: int | Tensor = 0
+    share: float | Tensor = 1.0
     dual_steps: float = 0.0
-    dual_lr: float = 0.0
+    dual_lr: float | None = None
     norm_eps: float = 0.0
 
     def path(self, steps: float) -> float:
-        """Kη, by which a change made in K = ``steps`` local steps is divided to be a mean direction."""
-        return (self.dual_steps or steps) * (self.dual_lr or self.lr)
+        """Kη, by which a change made in K = ``steps`` local steps is divided to be a mean direction.
+
+        In ``upload`` η is the mean over the client's steps: Kη is the sum of their rates.
+        """
+        return (self.dual_steps or steps) * (self.lr if self.dual_lr is None else self.dual_lr)

@@ -1,6 +1,5 @@
-"""A run from its settings to its directory: training, evaluation, resuming, comparison of recorded runs."""
+"""A run from its settings to its directory: training, evaluation, resuming, recorded runs."""
 
-from trainers.runs.comparison import presented, report, warnings
 from trainers.runs.directory import RunDirectory
 from trainers.runs.evaluation import Evaluator
 from trainers.runs.planned import PlannedRun, RunStore
@@ -14,9 +13,6 @@ __all__ = [
     "Run",
     "RunDirectory",
     "RunStore",
-    "presented",
     "read_runs",
-    "report",
     "train",
-    "warnings",
 ]

@@ -177,7 +177,7 @@ class RunDirectory:
         (self.path / "result.json").unlink(missing_ok=True)
         write_json(file, {**config, **self._named(), "versions": versions()})
         state = self._state() if resume and (self.path / "state.pt").exists() else None
-        self._cut_metrics(state["round"] if state else 0)
+        self.cut_metrics(state["round"] if state else 0)
         return state
 
     def _named(self) -> dict[str, str]:
@@ -271,7 +271,12 @@ class RunDirectory:
         """
         return read_metrics(self.path)
 
-    def _cut_metrics(self, round: int) -> None:
+    def cut_metrics(self, round: int) -> None:
+        """Drop the records of later rounds, and those of a round that is there twice.
+
+        Raises:
+            FedscapeError: a line is damaged; the file cannot be written.
+        """
         records, repeated = without_repeats(self.metrics())
         if repeated:
             notice(

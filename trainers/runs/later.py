@@ -11,6 +11,8 @@ _SIZES, _FULL, _PAPER, _V0 = {"sizes": "equal"}, {"proximal": "full"}, {"variant
 LATER: Mapping[str, Mapping[str, Any]] = {
     "settings": {"clip_eps": 0.0, "norm_eps": 0.0, "dual_steps": "own", "dual_lr": "current"},
     "fedprox": _FULL,
+    "fedacg": _FULL,
+    "fednova": _FULL,
     "feddyn": {**_SIZES, **_FULL},
     "feddc": _SIZES,
     "scaffold": _SIZES,

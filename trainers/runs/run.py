@@ -18,6 +18,7 @@ from landscape.checkpoints.checkpoint import Checkpoint
 from landscape.compute.devices import resolve_device
 from landscape.compute.memory import keep_freed_memory
 from landscape.compute.precision import Precision
+from landscape.compute.regions import region, unit
 from landscape.data.normalisation import Normalisation, normalised, recorded
 from landscape.datasets import Dataset, load_dataset, recorded_name
 from landscape.models import build_model
@@ -37,6 +38,7 @@ from trainers.federation.local import LocalWork
 from trainers.parts.parts import Parts
 from trainers.runs.directory import RunDirectory
 from trainers.runs.evaluation import Evaluator
+from trainers.runs.events import LogName, events, summary_writer
 from trainers.runs.showing import facts_of, plot_training
 from trainers.settings import Settings
 
@@ -98,6 +100,7 @@ def train(
     force: bool = False,
     progress: bool = False,
     protocol: str = "",
+    log: LogName | None = None,
 ) -> Run:
     """Train with one federated algorithm and write a run directory.
 
@@ -111,10 +114,11 @@ def train(
         force: take a directory that holds other files; those of a run's names are replaced.
         progress: show a progress bar on stderr.
         protocol: whose the settings are (:mod:`trainers.protocols`), for ``config.json``; nothing follows from it.
+        log: ``tensorboard`` writes the metrics as its event files, too, into the run directory's ``tensorboard``.
 
     Raises:
         FedscapeError: settings, parts, data and model do not fit together; the directory cannot be written, holds
-            another run, or something else.
+            another run, or something else; ``log`` needs a package that is not installed.
         LockedError: another process is training there.
 
     Example:
@@ -135,8 +139,10 @@ def train(
     if algorithm.pooled:
         settings = replace(settings, clients=1, per_round=1, sampling="exact", partition="iid")
     directory = RunDirectory(out, protocol)
+    if log is not None:
+        summary_writer()  # before the work, whether it is there
     with directory.owned(resume=resume, force=force):
-        return _Training(algorithm, settings, parts, directory).run(resume=resume, progress=progress)
+        return _Training(algorithm, settings, parts, directory).run(resume=resume, progress=progress, log=log)
 
 
 class _Training:
@@ -214,17 +220,13 @@ class _Training:
                 trial.module(inputs)
                 penalty()
 
-    def run(self, *, resume: bool, progress: bool) -> Run:
+    def run(self, *, resume: bool, progress: bool, log: LogName | None = None) -> Run:
         """Run all rounds that are not done yet."""
         settings, federation = self.settings, self.federation
         state = self.directory.open(self.algorithm, settings, self.parts, resume=resume)
         self.directory.save_weights(federation.weights)
         if progress:
-            print(self._in_a_line(), file=sys.stderr)
-            print(f"the inputs of {self.dataset.name} are {Normalisation.of(self.dataset)}", file=sys.stderr)
-            print(federation.weights.describe(), self.choice, sep="\n", file=sys.stderr)
-        if progress and federation.store.peak_memory:
-            print(federation.store.describe(), file=sys.stderr)
+            self._announce()
         if self.test_partition is not None:
             self.directory.save_test_partition(self.test_partition)
         if state is None:
@@ -240,25 +242,20 @@ class _Training:
         title = algorithm_name(self.algorithm)
         with (
             Progress(title, settings.rounds, done=federation.round, unit="rounds", enabled=progress) as bar,
+            events(log, self.directory.path, self.directory.metrics()) as logged,
             deferring() as stop,
         ):
             while federation.round < settings.rounds:
-                start = time.perf_counter()
                 good = federation.model, federation.local_models, federation.statistics
-                record = asdict(federation.step())
-                reason = _divergence(federation, record)
+                record, reason = self._round()
                 if reason:
                     w, local_models, federation.statistics = good
                     metrics = (self.directory.metrics() or [{}])[-1]
                     self.directory.save_model(self.checkpoint(w, metrics, federation.round - 1, local_models))
                     break
                 number = federation.round
-                before = time.perf_counter()
-                scores = self._scores(number)
-                record |= scores
-                record["seconds_evaluation"] = time.perf_counter() - before
-                record["seconds"] = time.perf_counter() - start
                 self.directory.append(record)
+                logged.add(record)
                 last = number == settings.rounds
                 keep = settings.save_every > 0 and number % settings.save_every == 0
                 # Save whenever it costs little of the time since: a kill then loses few rounds.
@@ -267,14 +264,36 @@ class _Training:
                     self._save(record, keep=keep)
                     last_save = time.perf_counter()
                     cost = last_save - before
-                shown: dict[str, Any] = {"test_loss": scores.get("test_loss")}
-                shown |= {name: Share(scores[name]) for name in ("test_accuracy", "test_miou") if name in scores}
+                shown: dict[str, Any] = {"test_loss": record.get("test_loss")}
+                shown |= {name: Share(record[name]) for name in ("test_accuracy", "test_miou") if name in record}
                 bar.update(number, loss=record["train_loss"], **shown)
                 if not last:
                     stop.now(f"after round {number}")
         status: Status = "diverged" if reason else "finished"
         self.directory.save_result({"status": status, "round": federation.round, "reason": reason})
         return Run(self.directory.path, status, self.directory.metrics(), reason)
+
+    def _round(self) -> tuple[dict[str, Any], str | None]:
+        """One round: its record, with the scores where they are due, and why the run has diverged in it, if it has."""
+        federation, start = self.federation, time.perf_counter()
+        with unit("round", self.model.device, self.settings.dtype):
+            record = asdict(federation.step())
+            if reason := _divergence(federation, record):
+                return record, reason
+            before = time.perf_counter()
+            with region("evaluation"):
+                record |= self._scores(federation.round)
+        record["seconds_evaluation"] = time.perf_counter() - before
+        record["seconds"] = time.perf_counter() - start
+        return record, None
+
+    def _announce(self) -> None:
+        """Tell on stderr what is trained and how."""
+        print(self._in_a_line(), file=sys.stderr)
+        print(f"the inputs of {self.dataset.name} are {Normalisation.of(self.dataset)}", file=sys.stderr)
+        print(self.federation.weights.describe(), self.choice, sep="\n", file=sys.stderr)
+        if self.federation.store.peak_memory:
+            print(self.federation.store.describe(), file=sys.stderr)
 
     def _in_a_line(self) -> str:
         s = self.settings

@@ -11,6 +11,7 @@ from torch import Tensor
 from analysis.hessian.spectrum.eigen import Eigenpairs, StepComparison
 from analysis.hessian.spectrum.operators import OnLandscape, Operator, Product, Shifted
 from landscape import FedscapeError, Landscape
+from landscape.compute.regions import unit
 
 _SHORTER = 4
 """The step is compared with another one that is shorter by this factor."""
@@ -47,7 +48,8 @@ class GradientDifferences(OnLandscape):
     def matmat(self, vectors: Tensor) -> Tensor:
         """H V for V of shape [d, k] -> [d, k]."""
         self.products += vectors.shape[1]
-        return torch.stack([self._multiply(v) for v in vectors.T], dim=1)
+        with unit("product", self.device, self.precision):
+            return torch.stack([self._multiply(v) for v in vectors.T], dim=1)
 
     def with_shorter_steps(self) -> GradientDifferences:
         """The same matrix by a step a quarter as long."""

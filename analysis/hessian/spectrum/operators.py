@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from landscape import Landscape
+from landscape.compute.regions import unit
 
 Product = Literal["autograd", "fd"]
 """How a loss's Hessian is multiplied with: by a double backward, or by differences of gradients."""
@@ -123,7 +124,8 @@ class _Differentiated(OnLandscape):
     def matmat(self, vectors: Tensor) -> Tensor:
         """A V for V of shape [d, k] -> [d, k]; the vectors share each micro-batch's graph."""
         self.products += vectors.shape[1]
-        return self._multiply(vectors.T).T
+        with unit("product", self.device, self.precision):
+            return self._multiply(vectors.T).T
 
 
 class Hessian(_Differentiated):

@@ -58,7 +58,7 @@ def check_page(path: str | Path) -> None:
     """
     if Path(path).suffix.lower() not in (".html", ".htm"):
         raise FedscapeError(f"{path} is no name of a page: end it in .html")
-    _plotly()
+    plotly_script()
 
 
 def page(surfaces: Sequence[Surface], labels: Sequence[str] | None = None, scale: ScaleKind = "auto") -> str:
@@ -109,13 +109,17 @@ def page(surfaces: Sequence[Surface], labels: Sequence[str] | None = None, scale
         caption=html.escape(caption_of(surfaces) + _models(surfaces)),
         # Without '<', no text in the data can end the script element that holds it.
         data=json.dumps(contents, ensure_ascii=False, allow_nan=False).replace("<", "\\u003c"),
-        plotly=_plotly(),
+        plotly=plotly_script(),
         script=(_HERE / "page.js").read_text(encoding="utf-8"),
     )
 
 
-def _plotly() -> str:
-    """Plotly's JavaScript, from its Python package."""
+def plotly_script() -> str:
+    """Plotly's JavaScript, from its Python package.
+
+    Raises:
+        FedscapeError: it is not installed.
+    """
     try:
         from plotly.offline import get_plotlyjs
     except ImportError:

@@ -124,6 +124,9 @@ def test_rows_belong_to_y_on_a_grid_that_is_not_square(tmp_path):
     with h5py.File(path, "r") as f:
         grid_x, grid_y = np.meshgrid(f["xcoordinates"][:], f["ycoordinates"][:])
         np.testing.assert_array_equal(f["test_loss"][:], 10 * grid_x + grid_y)
+        for name in ("test_loss", "done", "error"):
+            scales = [dimension[0].name for dimension in f[name].dims]
+            assert scales == ["/ycoordinates", "/xcoordinates"], "the axes that xarray and netCDF's tools name"
 
 
 def test_points_not_measured_are_marked_by_the_mask_and_by_no_value(tmp_path):

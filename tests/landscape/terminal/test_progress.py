@@ -35,3 +35,12 @@ def test_a_narrow_terminal_loses_values_first_and_never_bar_rate_or_time_left(co
     assert len(re.findall("[━╸╺]", line)) == 20
     assert re.search(r"/s, \d+:\d\d left", line)
     assert [name in line for name in VALUES] == [i < kept for i in range(4)]
+
+
+def test_printed_lines_keep_to_their_width_and_leave_out_values_for_it():
+    stream = io.StringIO()
+    with Progress("make", 24, unit="runs", stream=stream, width=60) as progress:
+        progress.update(3, failed=1, last="fedavg-ascent-swa-680849c438a748e5-and-more")
+    (line,) = stream.getvalue().splitlines()
+    assert line.startswith("make 3/24 runs, failed 1, ")
+    assert len(line) <= 60

@@ -1,6 +1,7 @@
 """Algorithms with parts and settings on top: what goes together runs, repeats and resumes; what does not is refused."""
 
 import math
+from dataclasses import replace
 from functools import cache
 
 import pytest
@@ -34,10 +35,12 @@ from trainers import (
     FedSAM,
     FedSMOO,
     FedSpeed,
+    Linear,
     MimeLite,
     MoFedSAM,
     Momentum,
     Parts,
+    Relaxed,
     Scaffold,
     Settings,
     Yogi,
@@ -199,6 +202,8 @@ PARTS = {
     "cutout": 4,
     "server_optimizer": Momentum(0.5),
     "adversary": Affine(0.1, 0.5, "channel"),
+    "local_schedule": Linear(0.3),
+    "start": Relaxed(0.5),
 }
 REFUSED = {
     "ascent": {
@@ -211,6 +216,9 @@ REFUSED = {
         "fedspeed": "FedSpeed cannot be combined with --ascent: FedSpeed perturbs its gradient itself",
         "fedlesam": "FedLESAM has its own ascent (LESAM): two make no sense, leave out --ascent",
         "fedgloss": "FedGloSS cannot be combined with --ascent: FedGloSS has its own",
+        "fednsam": "FedNSAM has its own ascent (SAM): two make no sense, leave out --ascent",
+        "fedgf": "FedGF cannot be combined with --ascent: FedGF perturbs its own way",
+        "fedwmsam": "FedWMSAM cannot be combined with --ascent: FedWMSAM perturbs its own way",
     },
     "server_optimizer": {
         "fedavgm": "FedAvgM has its own server optimizer (Momentum): two make no sense, leave out --server-optimizer",
@@ -226,7 +234,20 @@ REFUSED = {
         "adabest": "AdaBest cannot be combined with --server-optimizer: its server step is itself a momentum",
         "fedgloss": "FedGloSS cannot be combined with --server-optimizer: its server step is ADMM's",
         "centralised": "Centralised cannot be combined with --server-optimizer: with one client there is no mean",
+        "fedacg": "FedACG has its own server optimizer (Nesterov): two make no sense, leave out --server-optimizer",
+        "fednsam": "FedNSAM has its own server optimizer (Nesterov): two make no sense",
+        "fednova": "FedNova has its own server optimizer (Normalised): two make no sense",
+        "fedexp": "FedExP has its own server optimizer (Extrapolation): two make no sense",
+        "fedvarp": "FedVARP cannot be combined with --server-optimizer: its clients send changes of changes",
+        "fedwmsam": "FedWMSAM cannot be combined with --server-optimizer: its clients' momentum is made of the plain",
     },
+    "local_schedule": {
+        "fedswa": "FedSWA has its own local schedule (Linear): two make no sense, leave out --local-schedule",
+        "fedcm": "FedCM cannot be combined with --local-schedule: Δ takes −‹d›/(Kη) for the mean",
+        "mofedsam": "MoFedSAM cannot be combined with --local-schedule: Δ takes −‹d›/(Kη) for the mean",
+        "fedwmsam": "FedWMSAM cannot be combined with --local-schedule: Δ takes −‹d›/(Kη) for the mean",
+    },
+    "start": {"fedinit": "FedInit has its own start (Relaxed): two make no sense, leave out --start"},
     "adversary": {"fedrobust": "FedRobust has its own adversary (Affine): two make no sense, leave out --adversary"},
 }
 PAIRS = [(name, part) for name in ALGORITHMS for part in PARTS]
@@ -252,6 +273,8 @@ def without_parts(name):
 def test_everything_else_goes_together_and_makes_a_difference(name, part):
     algorithm, parts = ALGORITHMS.get(name)(), Parts(**{part: PARTS[part]})
     parts.check(algorithm)
+    if (name, part) == ("fedgf", "start"):  # here c = 1 by default, where all gradients are at w̃ whatever the start
+        algorithm = replace(algorithm, t_d=1e6)
     ours = small(algorithm, parts, rounds=2)
     for _ in range(2):
         assert math.isfinite(ours.step().train_loss)

@@ -4,7 +4,24 @@ import dataclasses
 
 import pytest
 
-from trainers import ALGORITHMS, ASAM, GSAM, LESAM, SAM, Adagrad, Adam, Affine, FedLESAM, Momentum, Yogi
+from trainers import (
+    ALGORITHMS,
+    ASAM,
+    GSAM,
+    LESAM,
+    SAM,
+    Adagrad,
+    Adam,
+    Affine,
+    Extrapolation,
+    FedLESAM,
+    Linear,
+    Momentum,
+    Nesterov,
+    Normalised,
+    Relaxed,
+    Yogi,
+)
 from trainers.runs.later import LATER
 
 SMALL = 0.05
@@ -36,6 +53,15 @@ DEFAULTS = {
     "fedlesam": {"rho": SMALL, "base": "fedavg", "server_lr": 1.0},
     "fedgloss": {"rho": SMALL, "rho_l": SMALL, "beta": 10.0, "warmup": 0, "rho0": 0.001},  # β: their CIFAR-10
     "centralised": {},
+    "fedinit": {"beta": 0.1, "average": "changes", "server_lr": 1.0},  # FL-Simulator
+    "fedacg": {"lam": 0.85, "mu": 0.002},  # its code, 0.001 on the square
+    "fednsam": {"gamma": 0.85, "rho": 0.05, "server_lr": 1.0},  # its code, fixed in the clients
+    "fednova": {"mu": 0.0, "beta": 0.0},  # its code
+    "fedexp": {"eps": 1e-3, "eps_decay": 1.0, "server_lr": 1.0},  # its code, all but EMNIST
+    "fedvarp": {"server_lr": 1.0},
+    "fedgf": {"rho": SMALL, "rho_g": SMALL, "t_d": 0.5, "window": 30},  # W: its code
+    "fedwmsam": {"rho": 0.01, "lam": 0.01, "alpha": 0.1, "server_lr": 1.0},  # Li et al.
+    "fedswa": {"rho": 0.1, "alpha": 1.5},  # a summary of the paper
 }
 """By name on the command line; papers' tables where nothing else is said.  The options of repositories' code are left
 out: they are neutral (:data:`LATER`)."""
@@ -57,6 +83,11 @@ def test_an_algorithm_has_the_constants_of_its_source(name):
         (Adam(), {"beta1": 0.9, "beta2": 0.99, "tau": 1e-3, "lr": 0.1}),
         (Yogi(), {"beta1": 0.9, "beta2": 0.99, "tau": 1e-3, "lr": 0.1}),
         (Adagrad(), {"beta1": 0.0, "tau": 1e-3, "lr": 0.1}),
+        (Nesterov(), {"beta": 0.85}),
+        (Extrapolation(), {"eps": 1e-3, "eps_decay": 1.0}),
+        (Normalised(), {"beta": 0.0}),
+        (Relaxed(), {"beta": 0.1, "average": "changes"}),
+        (Linear(), {"end": 0.1}),
         (Affine(), {"lam": 0.1, "ascent_lr": 0.01, "structure": "full"}),
     ],
     ids=lambda value: type(value).__name__,

@@ -25,6 +25,7 @@ from trainers import (
     FedSAM,
     FedSMOO,
     FedSpeed,
+    FedWMSAM,
     MimeLite,
     Scaffold,
 )
@@ -41,6 +42,8 @@ AT_REST = [
     FedGAMMA(0.0),
     FedLESAM(0.0, "scaffold"),
     FedLESAM(0.0, "feddyn", ALPHA),
+    FedWMSAM(0.0, 0.0, ALPHA),
+    FedWMSAM(0.0, 0.1, 0.1),
 ]
 AWAY = [
     FedAvg(),

@@ -19,7 +19,10 @@ from trainers import (
     FedAvg,
     FedCM,
     FedLESAM,
+    FedNova,
+    FedProx,
     FedSAM,
+    FedWMSAM,
     MoFedSAM,
     Parts,
     Scaffold,
@@ -27,21 +30,23 @@ from trainers import (
     train,
 )
 from trainers.__main__ import main, read
-from trainers.algorithms import combinations
+from trainers.algorithms import combinations, newer_combinations
 from trainers.algorithms.combination import Combination, Option, named
 
 NAMED = [name for name, kind in ALGORITHMS.items() if hasattr(kind, "sources")]
 
 
-def test_the_table_has_ten_rows_and_all_are_commands():
-    rows = {kind.__name__.lower() for kind in vars(combinations).values() if hasattr(kind, "sources")}
+def test_the_tables_have_sixteen_rows_and_all_are_commands():
+    both = {**vars(combinations), **vars(newer_combinations)}
+    rows = {kind.__name__.lower() for kind in both.values() if hasattr(kind, "sources")}
     assert rows == set(NAMED)
-    assert len(rows) == 10
+    assert len(rows) == 16
 
 
 def distinct(field):
     """A value that is no default: of a number within every rule, of a choice the second."""
-    return {"structure": "channel", "v0": "zero", "sizes": "relative"}.get(field.name, 0.123)
+    choices = {"structure": "channel", "v0": "zero", "sizes": "relative", "average": "models", "proximal": "half"}
+    return choices.get(field.name, 0.123)
 
 
 @pytest.mark.parametrize("name", NAMED)
@@ -55,8 +60,9 @@ def test_every_field_of_base_and_parts_is_an_option_that_arrives_there(name):
     for part, owner in owners.items():
         for each in fields(owner):
             assert getattr(owner, each.name) == distinct(each) or (part, each.name) == ("base", "server_lr"), each.name
-    doubled = "server_optimizer" in kind.kinds  # whose rate is the option server_lr
-    assert algorithm.base_algorithm.server_lr == (1.0 if doubled else 0.123)
+    if "server_lr" in {each.name for each in fields(kind.kinds["base"])}:
+        doubled = any(each.name == "lr" for each in fields(kind.kinds.get("server_optimizer", FedAvg)))
+        assert algorithm.base_algorithm.server_lr == (1.0 if doubled else 0.123)  # else the part's, by this name
     line = [f"--{option.replace('_', '-')}={value}" for option, value in given.items()]
     assert read([name, *line]).algorithm == algorithm
 
@@ -65,7 +71,7 @@ def test_every_field_of_base_and_parts_is_an_option_that_arrives_there(name):
 def test_it_has_every_option_of_its_base(name):
     algorithm = ALGORITHMS.get(name)()
     theirs = set(algorithm.base_algorithm.hyper_parameters())
-    renamed = {"alpha"} if name == "mofedsam" else set()
+    renamed = {"mofedsam": {"alpha"}, "fedswa": {"server_lr"}}.get(name, set())
     assert theirs - renamed <= set(algorithm.hyper_parameters())
 
 
@@ -77,7 +83,8 @@ def test_fedlesam_has_the_options_of_all_its_bases():
 
 
 def test_every_method_of_an_algorithm_is_the_bases():
-    own = {"ascent", "server_optimizer", "adversary", "bias", "hyper_parameters", "upgraded", "require"}
+    parts = {"ascent", "server_optimizer", "adversary", "local_schedule", "relaxed"}
+    own = {*parts, "bias", "proximal_weight", "hyper_parameters", "upgraded", "require"}
     members = inspect.getmembers(Algorithm, lambda each: inspect.isfunction(each) or isinstance(each, property))
     methods = {name for name, _ in members if not name.startswith("_")}
     assert methods - own <= vars(Combination).keys()
@@ -95,6 +102,15 @@ def test_every_method_of_an_algorithm_is_the_bases():
         arguments = tuple(range(len(inspect.signature(getattr(Algorithm, name)).parameters) - 1))
         getattr(OnLoud(), name)(*arguments)
         assert calls.pop() == (name, arguments)
+
+
+def test_what_no_method_says_is_the_bases_too():
+    class OnWMSAM(Combination):
+        base_algorithm = FedWMSAM()
+
+    assert OnWMSAM().on_server == {"c"}
+    assert FedNova(mu=0.3).proximal_weight == FedProx(0.3).proximal_weight == 0.3
+    assert FedNova(mu=0.3, proximal="half").proximal_weight == FedProx(0.3, "half").proximal_weight == 0.15
 
 
 def test_they_are_ordinary_classes():

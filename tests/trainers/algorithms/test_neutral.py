@@ -36,6 +36,17 @@ PAIRS = [
     ("fedspeed --alpha 0", "feddyn"),
     ("fedspeed --rho 0 --variant official", "feddyn"),
     ("fedlesam --rho 0 --base feddyn", "feddyn"),
+    ("fedinit --beta 0", "fedavg"),
+    ("fedacg --lam 0 --mu 0.5", "fedprox --mu 0.5"),
+    ("fedacg --lam 0 --mu 0", "fedavg"),
+    ("fednsam --gamma 0", "fedsam"),
+    ("fednsam --rho 0", "fedacg --mu 0"),
+    ("fednova", "fedavg"),
+    ("fedexp --eps 1e6", "fedavg"),
+    ("fedgf --t-d 1e6", "fedsam"),
+    ("fedgf --t-d 1e6 --rho 0", "fedavg"),
+    ("fedswa --rho 1 --alpha 1", "fedavg"),
+    ("fedswa --rho 1 --alpha 0.7", "fedavg --server-lr 0.7"),
 ]
 
 
@@ -57,7 +68,21 @@ def apart(one, other, more=""):
     return ((a - b).norm() / (b - start).norm()).item()
 
 
-SLOW = ("fedadagrad", "fedyogi", "fedlesam", "fedrobust", "mofedsam --rho 0", "fedgsam --alpha", "fedspeed --alpha")
+SLOW = (
+    "fedacg",
+    "fednsam --rho",
+    "fedexp",
+    "fedgf",
+    "fedswa --rho 1 --alpha 0.7",
+    "fednova",
+    "fedadagrad",
+    "fedyogi",
+    "fedlesam",
+    "fedrobust",
+    "mofedsam --rho 0",
+    "fedgsam --alpha",
+    "fedspeed --alpha",
+)
 USUAL = [
     pytest.param(
         *pair, marks=pytest.mark.slow if pair[0].startswith(SLOW) and pair[1] != "scaffold" else (), id=pair[0]

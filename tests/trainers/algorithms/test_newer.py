@@ -104,7 +104,7 @@ def test_fedlesam_is_the_part_on_its_base_and_resumes_with_it():
 
 
 @dataclass(frozen=True)
-class FedInit(FedAvg):
+class OwnStart(FedAvg):
     """Sun et al., NeurIPS 2023: a_i = w^t + β(w^t − w_i°), w_i° where the client ended the last time; ‹w_i − a_i›."""
 
     beta: float = 0.1
@@ -135,7 +135,7 @@ def test_clients_may_begin_at_points_of_their_own(beta):
             ends[i] = x
         return add(w, clients.mean(changes, sampled))
 
-    assert relative_error(FedInit(1.0, beta), reference) < EXACT
+    assert relative_error(OwnStart(1.0, beta), reference) < EXACT
 
 
 @dataclass(frozen=True)

@@ -4,10 +4,13 @@ import pytest
 
 from landscape.terminal.command import run
 from tests.trainers.algorithms.test_contract import TRAFFIC
-from trainers import ALGORITHMS, FedLESAM, Parts
+from trainers import ALGORITHMS, FedLESAM, LocalMomentum, Parts
 from trainers.commands.listing import entry, main
 
-PARTS = {"ascent", "man", "swa", "mixup", "cutout", "server-optimizer", "adversary", "local-optimizer"}
+PARTS = {
+    "ascent", "man", "swa", "mixup", "cutout", "server-optimizer", "adversary", "local-optimizer", "local-schedule",
+    "start",
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", list(ALGORITHMS))
@@ -22,7 +25,7 @@ def test_parts_listed_are_those_that_a_run_takes(name):
     found = entry(name, algorithm)
     assert set(found.parts) <= PARTS
     for part in PARTS:
-        chosen = Parts(**{part.replace("-", "_"): 1})
+        chosen = Parts(**{part.replace("-", "_"): LocalMomentum() if part == "local-optimizer" else 1})
         if part in found.parts:
             chosen.check(algorithm)
         else:
@@ -39,6 +42,13 @@ def test_parts_listed_are_those_that_a_run_takes(name):
         ("fedsmoo", ("dual", "mu"), ("dual", "s")),
         ("fedrobust", ("tilt", "shift"), ()),
         ("fedcm", (), ("momentum",)),
+        ("fedinit", ("end",), ()),
+        ("fedacg", (), ("m",)),
+        ("fednova", (), ()),
+        ("fedexp", (), ("eps",)),
+        ("fedvarp", ("y",), ("y",)),
+        ("fedgf", (), ("perturbed", "c", "window")),
+        ("fedwmsam", ("c",), ("c", "momentum", "alpha")),
     ],
 )
 def test_states_are_listed_by_name(name, client, server):

@@ -14,18 +14,23 @@ from tests.trainers.federations import SIZES, dropout_net, federation, partition
 from trainers import (
     ASAM,
     GSAM,
+    LESAM,
     MAN,
     SAM,
     FedAvg,
     FedSMOO,
+    Linear,
     LocalAdamW,
     LocalMomentum,
+    Nesterov,
+    Normalised,
     Parts,
+    Relaxed,
     Scaffold,
     Settings,
     train,
 )
-from trainers.algorithm import Algorithm
+from trainers.algorithm import Algorithm, Round, State
 from trainers.algorithms import ALGORITHMS
 from trainers.federation import BatchedExecutor, Federation
 from trainers.federation.choice import choose
@@ -87,6 +92,12 @@ PARTS = {
     "momentum": Parts(local_optimizer=LocalMomentum(0.9, nesterov=True)),
     "kept momentum": Parts(local_optimizer=LocalMomentum(0.9, state="kept")),
     "adamw": Parts(local_optimizer=LocalAdamW(eps=1e-2)),
+    "falling rate": Parts(local_schedule=Linear(0.2)),
+    "falling rate and adamw": Parts(local_schedule=Linear(0.2), local_optimizer=LocalAdamW(eps=1e-2)),
+    "starts": Parts(start=Relaxed(0.5, "models")),
+    "starts and lesam": Parts(start=Relaxed(0.5), ascent=LESAM(0.1)),
+    "looking ahead": Parts(server_optimizer=Nesterov(0.6), start=Relaxed(0.5)),
+    "normalised": Parts(server_optimizer=Normalised(0.5), local_optimizer=LocalMomentum(0.9)),
 }
 
 
@@ -101,6 +112,9 @@ SETTINGS = {
     "steps": {"local_steps": 3},
     "clipped directions": {"clip": 0.05},
     "clipped gradients": {"clip": 0.05, "clip_at": "gradient"},
+    "clipped gradients with an ε": {"clip": 0.05, "clip_at": "gradient", "clip_eps": 0.01},
+    "clipped without the linear term": {"clip": 0.05, "clip_at": "linear", "clip_eps": 0.01},
+    "duals by the mean client": {"dual_steps": "mean", "dual_lr": "first"},
     "one client": {"per_round": 1},
     "bernoulli": {"sampling": "bernoulli"},
     "unbiased": {"aggregation": "unbiased"},
@@ -141,7 +155,7 @@ def images() -> Samples:
 
 
 @pytest.mark.parametrize("parts", [Parts(), Parts(cutout=2, mixup=True), Parts(ascent=SAM(0.1), man=MAN(0.1))])
-@pytest.mark.parametrize("augment", ["none", "flip-crop"])
+@pytest.mark.parametrize("augment", ["none", "flip-crop", "flip-crop-half"])
 def test_images_with_augmentation(parts, augment):
     require_equal(*both(Scaffold(), parts, module=image_net(False), data=images(), augment=augment))
 
@@ -166,6 +180,82 @@ def test_running_statistics_of_batchnorm(batchnorm, parts):
 @pytest.mark.parametrize("width", [1, 2, 3, 100])
 def test_the_number_of_clients_at_once_changes_nothing(width):
     require_equal(*both(FedSMOO(), width=width))
+
+
+@pytest.mark.parametrize(("gathered", "prepared"), [(1, 64 << 20), (16 << 20, 0), (3 * 5 * 4 * 6 * 8, 0)])
+def test_how_batches_are_gathered_changes_nothing(gathered, prepared, monkeypatch):
+    monkeypatch.setattr("trainers.federation.stacking._GATHERED", gathered)
+    monkeypatch.setattr("trainers.federation.stacking._PREPARED", prepared)
+    require_equal(*both(FedSMOO()))
+
+
+def test_results_in_rows_are_in_the_order_of_the_clients():
+    """Whoever takes more steps than others, and however the clients are told."""
+    one_by_one = federation(FedSMOO(), **RAGGED)
+    together = at_once(one_by_one)
+    received, clients, round = State(**FedSMOO().broadcast(one_by_one.server)), [3, 0, 6, 5, 1], Round(1, 0.3, 0.7)
+    (found,) = together.executor.work(clients, received, together.store, round)
+    assert found.clients == clients
+    for row, alone in enumerate(one_by_one.executor.work(clients, received, one_by_one.store, round)):
+        torch.testing.assert_close(found.models[row], alone.model, rtol=1e-11, atol=1e-12)
+        torch.testing.assert_close(found.losses[row], alone.loss, rtol=1e-11, atol=0)
+        for name, sent in alone.upload.items():
+            torch.testing.assert_close(found.uploads[name][row], sent, rtol=1e-10, atol=1e-12)
+        for name in alone.state.tensors():
+            torch.testing.assert_close(
+                getattr(found.state(row), name), getattr(alone.state, name), atol=1e-12, rtol=1e-10
+            )
+        assert (found.seen[row], found.steps[row]) == (alone.seen, alone.steps)
+        assert found.gradients[row] == alone.gradients
+
+
+def test_what_a_client_keeps_is_its_own_memory():
+    ours = at_once(federation(Scaffold(), **RAGGED))
+    ours.step()
+    for kept in ours.store._kept.values():
+        assert all(tensor.untyped_storage().nbytes() == tensor.nbytes for tensor in kept.values())
+
+
+class SendsWhatItReceived(Algorithm):
+    """Every client sends the same vector."""
+
+    paper = "none"
+
+    def upload(self, w, client, server, round, steps):
+        return {"delta": w - server.w, "received": server.w}
+
+    def server_step(self, server, mean, round):
+        server.w = server.w + mean.delta + 0.1 * mean.received
+
+
+def test_a_vector_that_all_send_is_sent_by_each():
+    require_equal(*both(SendsWhatItReceived()))
+
+
+class OneNorm(Algorithm):
+    """Not written for rows: one norm over all clients."""
+
+    paper = "none"
+
+    def upload(self, w, client, server, round, steps):
+        return {"delta": w - server.w, "length": (w - server.w).norm()[None, None]}
+
+
+class KeepsWhatComesLate(Algorithm):
+    """Not written for clients of different numbers of steps."""
+
+    paper = "none"
+
+    def direction(self, w, gradient, client, server, round):
+        if round.step == 3:
+            client.late = w
+        return gradient(w)
+
+
+@pytest.mark.parametrize(("algorithm", "told"), [(OneNorm(), "'length'.*no row"), (KeepsWhatComesLate(), "late")])
+def test_algorithms_that_are_not_written_for_rows_are_told_so(algorithm, told):
+    with pytest.raises(FedscapeError, match=f"{told}.*--executor sequential"):
+        at_once(federation(algorithm, **{**RAGGED, "per_round": 7})).step()
 
 
 class CountsSteps(Algorithm):
@@ -234,7 +324,7 @@ def test_small_networks_are_trained_at_once():
 
 
 def test_large_networks_own_algorithms_and_single_clients_are_trained_one_by_one():
-    large = nn.Sequential(nn.Linear(6, 400), nn.ReLU(), nn.Linear(400, 400), nn.ReLU(), nn.Linear(400, 3)).double()
+    large = nn.Sequential(nn.Linear(6, 800), nn.ReLU(), nn.Linear(800, 800), nn.ReLU(), nn.Linear(800, 3)).double()
     assert chosen(large).name == "sequential"
     assert chosen(large, executor="batched").name == "batched"
     assert chosen(dense_net(), per_round=1).name == "sequential"

@@ -1,9 +1,10 @@
 """Mini-batch order."""
 
+import pytest
 import torch
 
 from landscape.compute.randomness import torch_generator
-from trainers.federation.batches import batch_indices
+from trainers.federation.batches import batch_counts, batch_indices, batch_order, planned_steps
 
 
 def order(samples, size, epochs, seed=0):
@@ -58,3 +59,17 @@ def test_steps_are_the_first_batches_of_as_many_epochs_as_they_take():
     assert steps(4, last="drop") == [b for b in whole if len(b) == 2][:4]
     assert steps(3, size=None) == [[0, 1, 2, 3, 4]] * 3
     assert [len(b) for b in steps(5, samples=1)] == [1] * 5
+
+
+@pytest.mark.parametrize("last", ["keep", "drop"])
+@pytest.mark.parametrize("steps", [None, 1, 4, 7])
+@pytest.mark.parametrize("size", [None, 1, 2, 5, 8])
+def test_what_is_drawn_at_once_is_what_is_drawn_batch_by_batch(size, steps, last):
+    for samples in (1, 2, 5, 9):
+        how = {"steps": steps, "last": last}
+        one_by_one = list(batch_indices(samples, size, 3, torch_generator(0, "test"), **how))
+        counts = batch_counts(samples, size, 3, **how)
+        assert counts == [len(batch) for batch in one_by_one]
+        assert len(counts) == planned_steps(samples, size, 3, **how)
+        at_once = torch.cat(batch_order(samples, size, counts, torch_generator(0, "test"), last))
+        assert torch.equal(at_once, torch.cat(one_by_one))

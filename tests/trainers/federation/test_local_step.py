@@ -11,7 +11,7 @@ from landscape.compute.randomness import torch_generator
 from tests.trainers.federations import SIZES, federation, net, partition, samples
 from trainers import ASAM, SAM, FedAvg, FedProx, FedSAM, Round, Scaffold, Settings, State
 from trainers.federation.batches import batch_indices
-from trainers.federation.local import clipped
+from trainers.federation.local import clipped, local_step
 from trainers.parts.parts import Parts
 
 MU, DECAY, RATE = 0.8, 0.2, 0.3
@@ -254,3 +254,16 @@ def test_a_clients_steps_have_the_threads_that_suit_its_batches(batch_size, monk
     whole = {(min(n, 8) if batch_size == 8 else n, 1 if n < 8 else 3) for n in SIZES}
     assert whole <= set(Noting.seen)
     assert {threads for n, threads in Noting.seen if n >= 8} == {3}
+
+
+@pytest.mark.parametrize("decay", [0.0, DECAY])
+def test_a_fused_step_is_the_plain_one_and_leaves_what_it_reads(decay):
+    draw = torch.Generator().manual_seed(0)
+    w, g = (torch.randn(3, 50, generator=draw, dtype=torch.float64) for _ in range(2))
+    before, round = (w.clone(), g.clone()), Round(1, RATE, 1.0)
+    plain, fused = (
+        local_step(w, lambda w: g, FedAvg(), State(), State(w=w[0]), round, decay, fused=fast) for fast in (False, True)
+    )
+    torch.testing.assert_close(fused, plain, rtol=1e-14, atol=1e-15)
+    assert torch.equal(w, before[0])
+    assert torch.equal(g, before[1])

@@ -8,7 +8,7 @@ from tests.trainers.federations import SIZES, federation
 from trainers import FedAvg, Scaffold, Settings, train
 from trainers.algorithms.feddyn import FedDyn
 
-MODES = ["server", "sampled-mean", "all-clients-mean"]
+MODES = ["server", "sampled-mean", "all-clients-mean", "last-two-mean"]
 
 
 def flat(checkpoint):
@@ -19,9 +19,11 @@ def weighted(models, sizes):
     return sum(sizes[i] * w for i, w in models.items()) / sum(sizes[i] for i in models)
 
 
-def naive(mode, ours, latest):
+def naive(mode, ours, latest, before):
     if mode == "server":
         return ours.server.w
+    if mode == "last-two-mean":  # FedExP's authors: after the first round that round's model itself
+        return ours.server.w if ours.round == 1 else 0.5 * (before + ours.server.w)
     models = ours.local_models if mode == "sampled-mean" else latest
     return weighted(models, SIZES if ours.settings.weighting == "samples" else [1] * len(SIZES))
 
@@ -36,11 +38,12 @@ def test_is_the_mean_it_says(mode, weighting):
     latest = dict.fromkeys(range(len(SIZES)), start)
     seen = set()
     for _ in range(8):
+        before = ours.server.w
         ours.step()
         latest |= ours.local_models
         seen |= ours.local_models.keys()
-        torch.testing.assert_close(ours.model, naive(mode, ours, latest), rtol=1e-12, atol=1e-14)
-        if mode != "server":
+        torch.testing.assert_close(ours.model, naive(mode, ours, latest, before), rtol=1e-12, atol=1e-14)
+        if mode != "server" and ours.round > 1:
             assert (ours.model - ours.server.w).norm() > 1e-3
     assert len(seen) == len(SIZES)
     assert ours.model.shape == start.shape
@@ -104,6 +107,7 @@ def test_is_what_a_run_saves_and_tests(mode, tmp_path):
     run = train(FedDyn(0.3), settings, out=tmp_path)
     kept = [Checkpoint.load(run.path / "rounds" / f"{number:05d}.pt") for number in range(5)]
     latest, sizes = dict.fromkeys(range(5), flat(kept[0])), Partition.load(run.path / "partition.npz").sizes
+    servers = []
     for checkpoint in kept[1:]:
         latest |= checkpoint.clients
         server = torch.load(run.path / "state.pt", weights_only=True)["server"]["w"]
@@ -111,6 +115,9 @@ def test_is_what_a_run_saves_and_tests(mode, tmp_path):
             expected = weighted(checkpoint.clients, sizes)
         elif mode == "all-clients-mean":
             expected = weighted(latest, sizes)
+        elif mode == "last-two-mean":  # the first is the server's model, which then tells each next one
+            servers.append(2 * flat(checkpoint) - servers[-1] if servers else flat(checkpoint))
+            expected = (servers[-2] + server) / 2 if checkpoint is kept[-1] else flat(checkpoint)
         else:
             expected = server if checkpoint is kept[-1] else flat(checkpoint)
         torch.testing.assert_close(flat(checkpoint), expected, rtol=1e-12, atol=1e-14)

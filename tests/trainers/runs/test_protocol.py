@@ -8,8 +8,9 @@ from landscape import FedscapeError
 from tests.trainers.runs.recorded import record, write
 from trainers import FedAvg, FedDC, FedSAM, MimeLite, Scaffold, Settings, train
 from trainers.commands.report import main
-from trainers.runs import presented, read_runs, report, warnings
+from trainers.runs import read_runs
 from trainers.runs.earlier import in_todays_terms, recorded_weighting
+from trainers.tables import presented, report, warnings
 
 SHORT = {"clients": 4, "per_round": 2, "rounds": 1, "local_steps": 3, "eval_every": 0, "save_every": 0, "device": "cpu"}
 NOW = {"weighting": "samples", "aggregation": "ratio", "evaluated_model": "server", "batch_size": 32, "local_epochs": 2}

@@ -5,8 +5,8 @@ import pytest
 from landscape.terminal.command import run
 from tests.trainers.runs.recorded import record, row, write
 from trainers.commands.report import main
-from trainers.runs.comparison import report
 from trainers.runs.records import read_runs
+from trainers.tables.comparison import report
 
 
 def damage(path, file, text):

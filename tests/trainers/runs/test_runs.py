@@ -15,7 +15,8 @@ from landscape import Checkpoint, FedscapeError, Landscape
 from tests.processes import start_process
 from trainers import ALGORITHMS, Centralised, FedAvg, FedSAM, FedSMOO, Settings, train
 from trainers.__main__ import main
-from trainers.runs import read_runs, report
+from trainers.runs import read_runs
+from trainers.tables import report
 
 SHORT = {"clients": 6, "per_round": 2, "rounds": 6, "save_every": 2, "device": "cpu", "local_epochs": 1}
 

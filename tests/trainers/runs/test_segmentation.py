@@ -18,7 +18,8 @@ from trainers import Parts, Scaffold, Settings, train
 from trainers.__main__ import main
 from trainers.algorithms import FedAvg, FedSAM
 from trainers.federation.local import Batch, LocalWork, WholeData, draw
-from trainers.runs import read_runs, report
+from trainers.runs import read_runs
+from trainers.tables import report
 
 SHAPES, NETWORK = "tests.trainers.runs.shapes:shapes", "tests.trainers.runs.shapes:network"
 SETTINGS = {

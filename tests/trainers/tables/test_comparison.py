@@ -5,9 +5,9 @@ import pytest
 from landscape import FedscapeError
 from tests.trainers.runs.recorded import record, row, write
 from trainers import FedAvg, Settings, train
-from trainers.runs.comparison import presented, report
 from trainers.runs.protocol import PROTOCOL
 from trainers.runs.records import read_runs
+from trainers.tables.comparison import presented, report
 
 
 def test_every_column_of_a_run_worked_out_by_hand(tmp_path):

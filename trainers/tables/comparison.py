@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from landscape.errors import FedscapeError
 from landscape.terminal.table import Table
@@ -33,7 +33,8 @@ def report(runs: Sequence[RecordedRun], targets: Sequence[float] = (), *, group:
 
     Example:
         >>> from pathlib import Path
-        >>> from trainers.runs import RecordedRun, presented, report
+        >>> from trainers.runs import RecordedRun
+        >>> from trainers.tables import presented, report
         >>> config = {"algorithm": {"name": "fedavg"}, "settings": {"rounds": 2, "seed": 0}}
         >>> metrics = [{"round": 1, "test_accuracy": 0.5}, {"round": 2, "test_accuracy": 0.75}]
         >>> print(presented(report([RecordedRun(Path("mine"), config, metrics, result={})], targets=[0.7])))
@@ -56,16 +57,22 @@ def report(runs: Sequence[RecordedRun], targets: Sequence[float] = (), *, group:
     return Table(("run", "algorithm", "status", *columns), tuple(rows))
 
 
-def warnings(runs: Sequence[RecordedRun]) -> list[str]:
+def warnings(runs: Sequence[RecordedRun], groups: Mapping[str, Sequence[RecordedRun]] | None = None) -> list[str]:
     """Where runs differ in objective, evaluated model or the work of a round, and which have rounds that two processes
-    wrote, a sentence each."""
+    wrote, a sentence each.
+
+    Args:
+        runs: all of them.
+        groups: runs that differ by their seed only, by a label that is told in place of each run's name.
+    """
     named = list(zip(_names(runs), runs, strict=True))
     twice = [
         f"{name} had {run.repeated} rounds twice, as two processes had resumed it at once: the last of each is read"
         for name, run in named
         if run.repeated
     ]
-    return [*twice, *differences({name: run.protocol for name, run in named})]
+    each = dict(named) if groups is None else {label.replace(",", ""): members[0] for label, members in groups.items()}
+    return [*twice, *differences({name: run.protocol for name, run in each.items()})]
 
 
 def _names(runs: Sequence[RecordedRun]) -> list[str]:
@@ -82,11 +89,18 @@ def presented(table: Table) -> Table:
     rows = []
     for row in table.rows:
         by_name = dict(zip(table.columns, row, strict=True))
-        rows.append(tuple(_with_deviation(by_name[name], by_name.get(name + _DEVIATION)) for _, name in kept))
+        rows.append(tuple(with_deviation(by_name[name], by_name.get(name + _DEVIATION)) for _, name in kept))
     return Table(tuple(name for _, name in kept), tuple(rows))
 
 
-def _with_deviation(value: Cell, deviation: Cell) -> Cell:
+def with_deviation(value: Cell, deviation: Cell) -> Cell:
+    """A number with its deviation, to two digits of that; a number without one as it is, a count as text.
+
+    Example:
+        >>> from trainers.tables.comparison import with_deviation
+        >>> with_deviation(81.256, 0.2345), with_deviation(81.256, None), with_deviation(7, None)
+        ('81.26 ± 0.23', 81.256, '7')
+    """
     if isinstance(value, float) and isinstance(deviation, float):
         if deviation == 0:
             return f"{value:.4g} ± 0"

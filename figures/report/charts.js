@@ -1,0 +1,126 @@
+// Training curves, eigenvalues, densities.
+let curve = "test_accuracy";
+const CURVES = [["test_accuracy", "test accuracy"], ["test_loss", "test loss"], ["train_loss", "training loss"]];
+const variable = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+const OPTIONS = { responsive: true, displaylogo: false, modeBarButtonsToRemove: ["lasso2d", "select2d"] };
+const visible = () => page.subjects.filter((_, i) => shown.has(i));
+
+function axis(title, more = {}) {
+  return { title: { text: title }, gridcolor: variable("--grid"), zerolinecolor: variable("--rule"), automargin: true, ...more };
+}
+
+function layout(more = {}) {
+  return {
+    paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)",
+    font: { color: variable("--ink"), family: "system-ui, sans-serif", size: 13 },
+    margin: { l: 60, r: 15, t: 15, b: 50 },
+    legend: { orientation: "h", y: 1.02, yanchor: "bottom", x: 0 },
+    hoverlabel: { namelength: -1 },
+    ...more,
+  };
+}
+
+// Black does not show on a dark page.
+const inked = (subject) => (colour(subject) === "#000000" ? variable("--ink") : colour(subject));
+
+// The legend names each group once.
+function named(subjects) {
+  const seen = new Set();
+  return subjects.map((s) => {
+    const first = !seen.has(s.group);
+    seen.add(s.group);
+    return { name: plain(page.groups[s.group].label), legendgroup: String(s.group), showlegend: first };
+  });
+}
+
+// Round numbers between two powers of ten, by their logarithms.
+function logTicks([low, high]) {
+  const all = [];
+  for (let p = Math.floor(low); p <= Math.ceil(high); p += 1) for (const d of [1, 2, 5]) all.push(d * 10 ** p);
+  let values = all.filter((v) => Math.log10(v) >= low - 0.1 && Math.log10(v) <= high + 0.1);
+  if (values.length > 8) values = values.filter((v) => Number.isInteger(Number(Math.log10(v).toFixed(9))));
+  return { tickvals: values.map(Math.log10), ticktext: values.map((v) => figure(v)) };
+}
+
+function drawCurves() {
+  const subjects = visible().filter((s) => s.curves[curve].some((value) => value !== null));
+  const scale = curve === "test_accuracy" ? 100 : 1;
+  const traces = [];
+  const groups = [...new Set(subjects.map((s) => s.group))];
+  for (const group of groups) {
+    const mine = subjects.filter((s) => s.group === group);
+    const line = { color: inked(mine[0]), dash: DASHES[group % DASHES.length] };
+    for (const s of mine) {
+      const points = s.curves.round.map((x, i) => [x, s.curves[curve][i]]).filter(([, y]) => y !== null);
+      traces.push({
+        x: points.map(([x]) => x), y: points.map(([, y]) => scale * y), mode: "lines", legendgroup: String(group),
+        name: plain(mine.length > 1 ? s.label : page.groups[group].label), showlegend: mine.length === 1,
+        opacity: mine.length > 1 ? 0.35 : 1, line: { ...line, width: mine.length > 1 ? 1 : 2 },
+      });
+    }
+    if (mine.length > 1) {
+      const means = new Map();
+      for (const s of mine) s.curves.round.forEach((x, i) => means.set(x, [...(means.get(x) || []), s.curves[curve][i]]));
+      const whole = [...means].filter(([, ys]) => ys.length === mine.length && ys.every((y) => y !== null)).sort((a, b) => a[0] - b[0]);
+      traces.push({
+        x: whole.map(([x]) => x), y: whole.map(([, ys]) => (scale * ys.reduce((a, b) => a + b)) / ys.length), mode: "lines",
+        legendgroup: String(group), name: `${plain(page.groups[group].label)}, mean of ${mine.length}`, line: { ...line, width: 3 },
+      });
+    }
+  }
+  const text = CURVES.find(([name]) => name === curve)[1] + (scale === 100 ? " (%)" : " (nats)");
+  Plotly.react("curves", traces, layout({ xaxis: axis("communication round"), yaxis: axis(text) }), OPTIONS);
+}
+
+function drawEigenvalues() {
+  const subjects = visible();
+  const labels = named(subjects);
+  const all = subjects.flatMap((s) => s.spectrum.values);
+  const traces = subjects.flatMap((s, k) => {
+    const ranks = s.spectrum.values.map((_, i) => i + 1);
+    const points = {
+      ...labels[k], x: ranks, y: s.spectrum.values, mode: "markers", text: s.spectrum.names.map((n) => `${plain(s.label)}, ${n}`),
+      error_y: { type: "data", array: s.spectrum.bounds, thickness: 1.5 },
+      marker: { color: inked(s), symbol: MARKERS[s.group % MARKERS.length], size: 8, line: { width: 0.5, color: variable("--ink") } },
+      hovertemplate: "%{text}: %{y:.5g}<extra></extra>",
+    };
+    const doubtful = ranks.filter((_, i) => !s.spectrum.converged[i]);
+    const crosses = {
+      x: doubtful, y: doubtful.map((i) => s.spectrum.values[i - 1]), mode: "markers", name: "not converged", legendgroup: String(s.group),
+      showlegend: false, marker: { symbol: "x-thin", size: 13, line: { width: 2, color: variable("--ink") } }, hoverinfo: "skip",
+    };
+    return doubtful.length ? [points, crosses] : [points];
+  });
+  const kind = all.every((value) => value > 0) ? "log" : "linear";
+  const ends = [Math.min(...all), Math.max(...all)].map(Math.log10);
+  const y = axis("eigenvalue of the Hessian", kind === "log" ? { type: "log", ...logTicks(ends) } : {});
+  if (kind === "log") y.tickvals = y.tickvals.map((power) => 10 ** power);
+  Plotly.react("eigenvalues", traces, layout({ xaxis: axis("rank", { dtick: 1 }), yaxis: y }), OPTIONS);
+}
+
+function drawDensity() {
+  const subjects = visible().filter((s) => s.density);
+  if (!subjects.length) return;
+  const labels = named(subjects);
+  const widths = page.subjects.filter((s) => s.density).map((s) => s.density.width).sort((a, b) => a - b);
+  const factor = 2 ** Number(byId("width").value);
+  const width = widths[Math.floor(widths.length / 2)] * factor;
+  byId("width-told").textContent = `σ = ${figure(width, 3)} (${figure(factor, 3)} times the usual)`;
+  const places = page.subjects.flatMap((s) => (s.density ? [...s.density.nodes, ...s.density.atoms] : []));
+  const low = Math.min(...places) - 4 * width, high = Math.max(...places) + 4 * width;
+  const grid = Array.from({ length: 801 }, (_, i) => low + ((high - low) * i) / 800);
+  const kernel = (t, at) => Math.exp(-0.5 * ((t - at) / width) ** 2) / (width * Math.sqrt(2 * Math.PI));
+  const traces = subjects.map((s, k) => ({
+    ...labels[k], x: grid, mode: "lines", line: { color: inked(s), width: 1.5, dash: DASHES[s.group % DASHES.length] },
+    text: grid.map(() => plain(s.label)), hovertemplate: "%{text}: %{y:.3g} at %{x:.4g}<extra></extra>",
+    y: grid.map((t) => {
+      let sum = 0;
+      s.density.nodes.forEach((at, j) => { sum += s.density.weights[j] * kernel(t, at); });
+      for (const at of s.density.atoms) sum += s.density.share * kernel(t, at);
+      return Math.max(sum, 1e-12);
+    }),
+  }));
+  const top = Math.log10(Math.max(...traces.flatMap((trace) => trace.y)));
+  const y = axis("density", { type: "log", range: [Math.max(-8, top - 7), top + 0.3], exponentformat: "power" });
+  Plotly.react("density", traces, layout({ xaxis: axis("eigenvalue of the Hessian"), yaxis: y }), OPTIONS);
+}

@@ -1,0 +1,174 @@
+"""What the page says first: the verdict, and what to trust of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from figures.report.effects import Group, difference, ratio, sentence
+from figures.report.subjects import Subject
+from landscape.errors import FedscapeError
+from trainers.runs.protocol import differences
+from trainers.runs.records import SAME_RESULT
+
+Weight = Literal["void", "care", "sound"]
+_FREE = {*SAME_RESULT, "seed"}
+
+
+@dataclass(frozen=True)
+class Note:
+    """Something to know about the numbers.
+
+    Attributes:
+        weight: ``void``: it can void a conclusion; ``care``: it narrows it; ``sound``: it was checked, and is well.
+        text: a sentence.
+    """
+
+    weight: Weight
+    text: str
+
+
+def verdict(subjects: Sequence[Subject]) -> list[str]:
+    """A sentence for each group against the first one: λ1 and test accuracy, with intervals over the seeds.
+
+    The intervals hold together: with m comparisons each has the level 1 − 0.05/m (Bonferroni).
+    """
+    names = list(dict.fromkeys(one.group for one in subjects))
+    if len(names) == 1:
+        return [f"All models are of one group, {names[0]}: there is nothing to compare it with."]
+    base, level = names[0], 1 - 0.05 / (2 * (len(names) - 1))
+    told = []
+    for name in names[1:]:
+        pair = [[one for one in subjects if one.group == group] for group in (name, base)]
+        mine, others = (_sharpness(group) for group in pair)
+        try:
+            of_curvature = ratio(mine, others, level)
+        except FedscapeError:  # not above 0
+            of_curvature = difference(mine, others, level)
+        told.append(f"{sentence('λ1', of_curvature, name, base)}.")
+        mine, others = (_accuracy(group) for group in pair)
+        if mine.values and others.values:
+            effect = difference(mine, others, level)
+            told.append(f"{sentence('test accuracy', effect, name, base, points=True).capitalize()}.")
+    return told
+
+
+def _sharpness(group: Sequence[Subject]) -> Group:
+    values, errors = {}, {}
+    for place, one in enumerate(group):
+        eigen, sampling = one.report.eigen, one.report.sampling
+        values[_seed(group, place)] = float(eigen.values[0])
+        subset = 0.0 if sampling is None else float(sampling.high[0] - sampling.low[0]) / 2
+        errors[_seed(group, place)] = max(float(eigen.bounds[0]), subset)
+    return Group(group[0].group, values, errors)
+
+
+def _accuracy(group: Sequence[Subject]) -> Group:
+    found = {_seed(group, i): one.test.accuracy for i, one in enumerate(group) if one.test.accuracy is not None}
+    return Group(group[0].group, found)
+
+
+def _seed(group: Sequence[Subject], place: int) -> int:
+    """The seed; numbers that pair with nothing where models of a group share one."""
+    seeds = [one.seed for one in group]
+    return seeds[place] if len(set(seeds)) == len(seeds) else -1 - place
+
+
+def notes(subjects: Sequence[Subject]) -> list[Note]:
+    """What can void a conclusion first, then what narrows it, then what is well."""
+    return [*_voiding(subjects), *_narrowing(subjects), *_well(subjects)]
+
+
+def _voiding(subjects: Sequence[Subject]) -> list[Note]:
+    found = [Note("void", f"{one.label}: {said}.") for one in subjects for said in one.report.remarks([0])]
+    found += [
+        Note("void", f"{one.label}: the run {one.origin.recorded.status_text}; the model is that of round "
+             f"{one.origin.checkpoint.round}.")
+        for one in subjects
+        if one.origin.recorded is not None and one.origin.recorded.status == "diverged"
+    ]  # fmt: skip
+    told = {one.group: one.origin.recorded.protocol for one in subjects if one.origin.recorded is not None}
+    found += [Note("void", f"{text[0].upper()}{text[1:]}.") for text in differences(told)]
+    for name in ("samples", "split", "matrix"):
+        values = sorted({str(getattr(one.report, name)) for one in subjects})
+        if len(values) > 1:
+            found.append(Note("void", f"The spectra are of different {name}: {', '.join(values)}."))
+    return found
+
+
+def _narrowing(subjects: Sequence[Subject]) -> list[Note]:
+    found = []
+    for name, values in _differing(subjects).items():
+        told = ", ".join(f"{value} ({', '.join(groups)})" for value, groups in values.items())
+        found.append(Note("care", f"The runs differ in {name.replace('_', ' ')}: {told}."))
+    counts = {group: sum(one.group == group for one in subjects) for group in dict.fromkeys(o.group for o in subjects)}
+    if few := [group for group, count in counts.items() if count == 1]:
+        found.append(
+            Note("care", f"There is one seed of {', '.join(few)}: how much another seed would change is not known.")
+        )
+    elif min(counts.values()) < 5 and len(counts) > 1:
+        found.append(
+            Note("care", f"{min(counts.values())} seeds are few: intervals are wide, and rest on normal scatter.")
+        )
+    subset = next((one.report for one in subjects if one.report.sampling), None)
+    if subset is not None and subset.sampling is not None:
+        found.append(
+            Note(
+                "care",
+                f"Spectra are of {subset.samples:,} of {subset.sampling.population:,} samples; the intervals of λ1 "
+                "hold what the subset leaves open, those of the density do not.",
+            )
+        )
+    worst = [
+        (one.surface.estimated_error, one.label) for one in subjects if one.surface and one.surface.estimated_error
+    ]
+    if worst:
+        error, label = max(worst)
+        found.append(
+            Note(
+                "care",
+                f"Surfaces are interpolated between measured points, by up to {error:.2g} (relative) in {label}.",
+            )
+        )
+    return found
+
+
+def _well(subjects: Sequence[Subject]) -> list[Note]:
+    eigen = [one.report.eigen for one in subjects]
+    found = []
+    if all(bool(each.converged[0]) for each in eigen):
+        worst = max(float(each.bounds[0] / abs(each.values[0])) if each.values[0] else 0.0 for each in eigen)
+        found.append(Note("sound", f"Every λ1 has converged; its numerical error is at most {worst:.1g} of it."))
+    looked = [each.asymmetry for each in eigen if each.asymmetry is not None]
+    if len(looked) == len(eigen):
+        found.append(
+            Note(
+                "sound",
+                f"Hessian-vector products are symmetric, as they must be, to {max(looked):.1g} beyond rounding.",
+            )
+        )
+    if not any(one.report.sampling for one in subjects):
+        report = subjects[0].report
+        found.append(Note("sound", f"Spectra are of all {report.samples:,} {report.split} samples."))
+    return found
+
+
+def _beyond(asymmetry: float) -> str:
+    return f", to {asymmetry:.1g} beyond rounding" if asymmetry else ""
+
+
+def _differing(subjects: Sequence[Subject]) -> dict[str, dict[str, list[str]]]:
+    """Settings in which groups differ: value, and the groups that have it, by name."""
+    groups: dict[str, dict[str, Any]] = {}
+    for one in subjects:
+        groups.setdefault(one.group, one.origin.settings)
+    known = {group: settings for group, settings in groups.items() if settings}
+    found: dict[str, dict[str, list[str]]] = {}
+    for name in dict.fromkeys(name for settings in known.values() for name in settings if name not in _FREE):
+        values: dict[str, list[str]] = {}
+        for group, settings in known.items():
+            values.setdefault(str(settings.get(name, "not recorded")), []).append(group)
+        if len(values) > 1:
+            found[name] = values
+    return found

@@ -1,0 +1,46 @@
+// Put together.
+function drawPictures() {
+  drawCurves();
+  drawEigenvalues();
+  drawDensity();
+  drawSurfaces();
+}
+
+function told(value) {
+  return value !== null && typeof value === "object" ? JSON.stringify(value) : String(value);
+}
+
+function origin(s) {
+  const facts = {
+    file: s.file, "SHA-256 of model": s.digest, model: s.model, data: s.data, spectrum: `${s.spectrum.data}, ${s.spectrum.dtype} on ${s.spectrum.device}, ` +
+      `${s.spectrum.products} products in ${figure(s.spectrum.seconds, 3)} s`,
+    surface: s.surface ? `${s.surface.x.length} × ${s.surface.y.length} points, ${s.surface.normalisation}, seed ${s.surface.seed}, ${s.surface.samples} ${s.surface.split} samples` : "none",
+    ...Object.fromEntries(Object.entries(s.algorithm).map(([name, value]) => [`algorithm: ${name}`, told(value)])),
+    ...Object.fromEntries(Object.entries(s.settings).map(([name, value]) => [`setting: ${name}`, told(value)])),
+    versions: Object.entries(s.versions).map(([name, version]) => `${name} ${version}`).join(", "),
+    remarks: s.remarks.join("; ") || "none",
+  };
+  const list = element("dl");
+  for (const [name, value] of Object.entries(facts)) list.append(element("dt", {}, name), element("dd", {}, String(value)));
+  return element("details", {}, element("summary", {}, s.label), list);
+}
+
+function setTheme(dark) {
+  document.documentElement.dataset.theme = dark ? "dark" : "light";
+  byId("theme").setAttribute("aria-pressed", String(dark));
+  drawPictures();
+}
+
+byId("command").textContent = page.command;
+byId("origins").append(...page.subjects.map(origin));
+drawHead();
+drawRows();
+choice("curve-choice", "curve", CURVES.filter(([name]) => page.subjects.some((s) => s.curves[name].some((v) => v !== null))), curve, (name) => { curve = name; drawCurves(); });
+surfaceControls();
+byId("filter").addEventListener("input", drawRows);
+byId("width").addEventListener("input", drawDensity);
+byId("save-json").addEventListener("click", () => save("fedscape-report.json", "application/json", JSON.stringify(page, null, 1)));
+byId("save-csv").addEventListener("click", () => save("fedscape-report.csv", "text/csv", csv()));
+byId("theme").addEventListener("click", () => setTheme(document.documentElement.dataset.theme !== "dark"));
+window.addEventListener("beforeprint", () => setTheme(false));
+setTheme(window.matchMedia("(prefers-color-scheme: dark)").matches);

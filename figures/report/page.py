@@ -1,0 +1,51 @@
+"""The report page: one HTML file that loads nothing else."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import html
+import json
+from pathlib import Path
+from string import Template
+from typing import Any
+
+from analysis.surface.plots.page import plotly_script
+
+_HERE = Path(__file__).parent
+_PARTS = ("numbers.js", "table.js", "charts.js", "surfaces.js", "page.js")
+
+
+def report_page(found: dict[str, Any]) -> str:
+    """The page of what :func:`figures.report.contents.contents` found.
+
+    A content security policy forbids the page to load anything and to run any script but its own, each named by its
+    SHA-256.
+
+    Raises:
+        FedscapeError: Plotly is not installed.
+    """
+    # Without '<', no text in the data can end the script element that holds it.
+    data = json.dumps(found, ensure_ascii=False, allow_nan=False).replace("<", "\\u003c")
+    scripts = [plotly_script(), "\n".join((_HERE / name).read_text(encoding="utf-8") for name in _PARTS)]
+    labels = ", ".join(group["label"] for group in found["groups"])
+    return Template((_HERE / "page.html").read_text(encoding="utf-8")).substitute(
+        policy=" ".join(f"'sha256-{_digest(script)}'" for script in scripts),
+        title=html.escape(f"Loss landscapes: {labels}"),
+        style=(_HERE / "page.css").read_text(encoding="utf-8"),
+        verdict="\n".join(f"<p>{html.escape(text)}</p>" for text in found["verdict"]),
+        notes="\n".join(
+            f'<li class="{note["weight"]}"><strong>{_WORDS[note["weight"]]}</strong> {html.escape(note["text"])}</li>'
+            for note in found["notes"]
+        ),
+        data=data,
+        plotly=scripts[0],
+        script=scripts[1],
+    )
+
+
+_WORDS = {"void": "Before you conclude:", "care": "Mind:", "sound": "Checked:"}
+
+
+def _digest(script: str) -> str:
+    return base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()

@@ -1,0 +1,83 @@
+"""Labelled arrays hold the numbers of the results, by the coordinates that they are named by."""
+
+import json
+import sys
+
+import numpy as np
+import pytest
+
+from analysis.corruptions.robustness import Robustness
+from analysis.hessian.client_results import ClientCurves
+from figures import labelled, open_run
+from landscape import FedscapeError
+from trainers import FedAvg, Settings, train
+
+xarray = pytest.importorskip("xarray")
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    out = tmp_path_factory.mktemp("run")
+    settings = Settings(rounds=3, clients=4, per_round=2, local_steps=1, device="cpu", eval_every=2)
+    train(FedAvg(), settings, out=out)
+    return open_run(out, device="cpu")
+
+
+def test_everything_kept_of_a_model_is_in_one_tree(run, tmp_path):
+    spectrum = run.spectrum(top=3, samples=50, density_probes=2, density_steps=5)
+    surface = run.surface(points=3, samples=50)
+    results = run.results
+    (one,) = results["spectra"].children.values()
+    np.testing.assert_array_equal(one.value, spectrum.eigen.values)
+    assert one.value.sel(rank=2) == spectrum.eigen.values[1]
+    assert one.trace == spectrum.trace.value
+    np.testing.assert_array_equal(one["density"].density, spectrum.density.values)
+    np.testing.assert_array_equal(one["density"].eigenvalue, spectrum.density.grid)
+    (plane,) = results["surfaces"].children.values()
+    assert plane.loss.sel(x=1.0, y=-1.0) == surface.loss[0, 2]
+    assert plane.loss.attrs["units"] == "nat"
+    assert plane.attrs["checkpoint"] == one.attrs["checkpoint"] == run.checkpoint.digest()
+    assert json.loads(plane.attrs["options"])["points"] == 3
+    losses = [record["train_loss"] for record in run.metrics]
+    np.testing.assert_array_equal(results["curves"].train_loss.sel(round=[1, 2, 3]), losses)
+    np.testing.assert_array_equal(np.isnan(results["curves"].test_loss), [True, False, False])
+    results.to_netcdf(tmp_path / "results.nc", engine="h5netcdf")
+    with xarray.open_datatree(tmp_path / "results.nc", engine="h5netcdf") as again:
+        assert again.identical(results) or again.equals(results)
+
+
+def test_measurements_of_another_model_are_left_out(run):
+    run.surface(points=3, samples=40)
+    earlier = open_run(run.run.path / "rounds" / "00000.pt", device="cpu", store=run.run.path)
+    assert "surfaces" not in earlier.results.children
+
+
+def test_layers_and_clients_are_named(run):
+    layers = run.layers(samples=50)
+    tree = labelled(layers)
+    assert tree.value.sel(layer="3", rank=1) == layers.values[1, 0]
+    clients = run.clients(samples=20)
+    tree = labelled(clients)
+    np.testing.assert_array_equal(tree.loss.sel(client=[2, 3]), clients.losses[2:])
+    curves = labelled(ClientCurves((clients,), together={clients.round: (2.5, 0.1)}))
+    assert curves.lambda_max.sel(round=3, client=1) == clients.largest[1]
+    assert curves.together.sel(round=3) == 2.5
+
+
+def test_corruptions_are_named():
+    accuracy = np.arange(8.0).reshape(2, 2, 2) / 8
+    found = Robustness(
+        ("a", "b"), "digits", "digits-C", True, ("fog", "contrast"), (1, 5), np.array([0.9, 0.8]), np.array([0.1, 0.2]),
+        accuracy, 1 - accuracy, 10, 0, "cpu", "float32",
+    )  # fmt: skip
+    tree = labelled(found)
+    assert tree.accuracy.sel(model="b", corruption="contrast", severity=1) == accuracy[1, 1, 0]
+    assert tree.attrs["generated"] == 1
+
+
+def test_other_objects_and_a_missing_package_are_told(run, monkeypatch):
+    with pytest.raises(FedscapeError, match="a dict has no labelled form: give one of HessianReport"):
+        labelled({})
+    monkeypatch.setitem(sys.modules, "xarray", None)
+    with pytest.raises(FedscapeError, match="pip install xarray"):
+        run.results  # noqa: B018

@@ -1,0 +1,174 @@
+"""A loop of one's own, recorded: what the files say is what the loop computed, and a stopped loop goes on."""
+
+import json
+from contextlib import suppress
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from landscape import Checkpoint, FedscapeError, build_model, load_dataset
+from trainers import recording
+from trainers.runs import read_runs
+
+DIGITS = {"model": "digits_mlp", "data": "digits"}
+
+
+def net(seed=0):
+    return build_model("digits_mlp", seed=seed, input_shape=(1, 8, 8), classes=10)
+
+
+def steps(module, record, numbers, **more):
+    """Gradient descent on 64 images; the loss before each step."""
+    x, y = load_dataset("digits").train.batch(slice(0, 64), torch.float32)
+    losses = []
+    for step in numbers:
+        loss = F.cross_entropy(module(x), y)
+        module.zero_grad()
+        loss.backward()
+        with torch.no_grad():
+            for p in module.parameters():
+                p -= 0.1 * p.grad
+        record(module, step, loss=loss, **more)
+        losses.append(loss.item())
+    return losses
+
+
+def same(checkpoint, module):
+    return all(torch.equal(checkpoint.parameters[name], p) for name, p in module.named_parameters())
+
+
+def test_files_hold_what_the_loop_computed(tmp_path):
+    module = net()
+    with recording(tmp_path / "run", **DIGITS, every=2, name="gd", settings={"lr": 0.1}, seed=3) as record:
+        losses = steps(module, record, range(1, 6), lr=0.1)
+    (run,) = read_runs([tmp_path / "run"])
+    assert (run.algorithm, run.status, run.seed, run.config["settings"]["lr"]) == ("gd", "finished", 3, 0.1)
+    assert [r["round"] for r in run.metrics] == [1, 2, 3, 4, 5]
+    assert run.values("train_loss") == losses
+    last = Checkpoint.verify(tmp_path / "run" / "ckpt.pt")
+    assert last.round == 5
+    assert same(last, module)
+    assert [path.name for path in sorted((tmp_path / "run" / "rounds").iterdir())] == ["00002.pt", "00004.pt"]
+    kept = Checkpoint.load(tmp_path / "run" / "rounds" / "00004.pt")
+    test = load_dataset("digits").test
+    with torch.no_grad():
+        x, y = test.batch(slice(0, len(test)), torch.float32)
+        outputs = kept.build_model().eval()(x)
+    assert kept.metrics["test_loss"] == pytest.approx(F.cross_entropy(outputs, y).item(), rel=1e-5)
+    assert kept.metrics["test_accuracy"] == pytest.approx((outputs.argmax(1) == y).double().mean().item())
+
+
+def test_own_scores_are_kept_and_the_callback_adds_others(tmp_path):
+    seen = []
+
+    def norm(model, step):
+        seen.append(step)
+        return {"norm": sum(p.square().sum() for p in model.parameters())}
+
+    with recording(tmp_path, **DIGITS, every=2, callback=norm) as record:
+        for step in (1, 2):
+            told = record(net(), step, test_accuracy=0.25)
+    assert seen == [2]
+    assert told["test_accuracy"] == 0.25
+    assert "test_loss" not in told
+    assert told["norm"] == pytest.approx(sum(p.square().sum().item() for p in net().parameters()), rel=1e-6)
+
+
+def test_a_stopped_loop_goes_on_after_its_last_kept_model(tmp_path):
+    whole = net()
+    with recording(tmp_path / "whole", **DIGITS, every=2) as record:
+        losses = steps(whole, record, range(1, 7))
+    stopped = net()
+    with suppress(KeyboardInterrupt), recording(tmp_path / "run", **DIGITS, every=2) as record:
+        steps(stopped, record, range(1, 4))
+        raise KeyboardInterrupt
+    assert read_runs([tmp_path / "run"])[0].status == "unfinished"
+    resumed = net(seed=9)
+    with recording(tmp_path / "run", **DIGITS, every=2, resume=True) as record:
+        assert record.restore(resumed) == 2
+        with pytest.raises(FedscapeError, match="step 2 comes after step 2, which is recorded: give ascending steps"):
+            record(resumed, 2)
+        steps(resumed, record, range(3, 7))
+    (run,) = read_runs([tmp_path / "run"])
+    assert run.values("train_loss") == losses
+    assert all(torch.equal(a, b) for a, b in zip(resumed.parameters(), whole.parameters(), strict=True))
+    with pytest.raises(FedscapeError, match="already holds a run"), recording(tmp_path / "run", **DIGITS):
+        pass
+    other = pytest.raises(FedscapeError, match="holds another run, which differs in its settings")
+    with other, recording(tmp_path / "run", **DIGITS, seed=1, resume=True):
+        pass
+
+
+def test_a_federated_loop_records_its_clients(tmp_path):
+    halves = [range(700), range(700, 1400)]
+    locals_ = {0: net(1), 1: net(2).state_dict()}
+    with recording(tmp_path, **DIGITS, partition=halves) as record:
+        record(net(), 1, clients=locals_, keep=True)
+    checkpoint = Checkpoint.load(tmp_path / "ckpt.pt")
+    assert same(checkpoint.of_client(0), net(1))
+    assert same(checkpoint.of_client(1), net(2))
+    partition = checkpoint.partition(load_dataset("digits"))
+    np.testing.assert_array_equal(partition.clients[1], np.arange(700, 1400))
+
+
+@pytest.mark.parametrize("wrapped", ["data parallel", "compiled", "state dict"])
+def test_weights_are_taken_out_of_what_wraps_them(tmp_path, wrapped):
+    module = net()
+    given = {"data parallel": nn.DataParallel, "compiled": torch.compile, "state dict": nn.Module.state_dict}[wrapped]
+    with recording(tmp_path, **DIGITS) as record:
+        record(given(module), 1, keep=True)
+    assert same(Checkpoint.load(tmp_path / "ckpt.pt"), module)
+
+
+def test_a_loop_that_diverges_keeps_its_last_good_model(tmp_path):
+    with recording(tmp_path, **DIGITS, every=1, evaluate=False) as record:
+        record(net(), 1, loss=2.0)
+        broken = net()
+        nn.init.constant_(broken[1].weight, float("nan"))
+        record(broken, 2, loss=float("nan"))
+    (run,) = read_runs([tmp_path])
+    assert (run.status_text, Checkpoint.verify(tmp_path / "ckpt.pt").round) == ("diverged in round 2", 1)
+    assert json.loads((tmp_path / "result.json").read_text())["reason"] == "the training loss is nan"
+    assert run.metrics[1]["train_loss"] is None
+
+
+def test_a_model_changed_after_the_last_record_is_not_called_by_its_step(tmp_path, capsys):
+    module = net()
+    with recording(tmp_path, **DIGITS) as record:
+        record(module, 1, keep=True)
+        record(module, 2)
+        with torch.no_grad():
+            module[1].weight += 1
+    assert "the model was changed after step 2" in " ".join(capsys.readouterr().err.split())
+    assert Checkpoint.load(tmp_path / "ckpt.pt").round == 1
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda record: record(net(), 1.5), "the step is 1.5: give a whole number"),
+        (lambda record: record(net(), 1, loss="low"), "loss is a str: give a number"),
+        (lambda record: record(net(), 1, loss=torch.zeros(2)), "loss is a Tensor: give a number"),
+        (lambda record: record(nn.Linear(2, 1), 1, keep=True), "are not those of the model 'digits_mlp'.*: 1.bias"),
+    ],
+)
+def test_what_is_no_record_is_refused(tmp_path, call, message):
+    with pytest.raises(FedscapeError, match=message), recording(tmp_path, **DIGITS, evaluate=False) as record:
+        call(record)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"every": -1}, "every is -1: give the steps between two kept models"),
+        ({"model": "no_such_net"}, "no_such_net"),
+        ({"settings": {"clients": "many"}}, "clients"),
+    ],
+)
+def test_a_recording_that_cannot_begin_makes_no_folder(tmp_path, options, message):
+    with pytest.raises(FedscapeError, match=message), recording(tmp_path / "run", **{**DIGITS, **options}):
+        pass
+    assert not (tmp_path / "run").exists()
