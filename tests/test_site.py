@@ -23,6 +23,7 @@ from landscape import Landscape, build_model
 from tests.conftest import REPOSITORY
 from tests.pages import text
 from trainers import ALGORITHMS
+from trainers.protocols import PROTOCOLS
 
 WHY = "mkdocs is not installed: pip install -e '.[docs]'"
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
@@ -174,6 +175,16 @@ def test_pages_of_algorithms_are_their_code_and_pseudo_code(hooks):
     )
     assert "| `--tau` | `0.001` | τ, the degree of adaptivity" in adam
     assert all(f"[`{name}`](algorithms/{name}.md)" in hooks.algorithm_table() for name in ALGORITHMS)
+
+
+def test_tables_of_protocols_have_every_option_and_source(hooks):
+    page = hooks.protocol_tables()
+    for protocol in PROTOCOLS.values():
+        assert protocol.repository in page
+        every = [protocol.common, *protocol.algorithms.values(), *(told for _, told in protocol.when)]
+        for name, line in (pair for told in every for pair in told.items()):
+            row = f"\\| `--{name.replace('_', '-')}` \\| `{re.escape(str(line.value))}` .*{re.escape(line.source)}"
+            assert re.search(row, page), (protocol.name, name)
 
 
 def test_links_lead_to_the_pages_that_files_have_become(hooks):

@@ -141,6 +141,30 @@ def algorithm_table() -> str:
     return _table(("algorithm", "in one line", "paper"), *rows)
 
 
+def protocol_tables() -> str:
+    """The tables of docs/protocols.md: each repository's options with their sources."""
+    from trainers.protocols import PROTOCOLS
+
+    found = []
+    for one in PROTOCOLS.values():
+        groups = [("", one.common), *one.algorithms.items()]
+        groups += [
+            (" ".join(f"{name}={value or '…'}" for name, value in case.items()), told) for case, told in one.when
+        ]
+        rows = [
+            (f"`--{name.replace('_', '-')}`", f"`{line.value}`", f"`{with_}`" if with_ else "", line.source)
+            for with_, told in groups
+            for name, line in told.items()
+        ]
+        found += [
+            f"## {one.name}",
+            f"[{one.repository}]({one.repository}) at `{one.commit}`: {', '.join(one.algorithms)}.",
+            _table(("option", "value", "with", "source"), *rows),
+            *(["No option says:", "\n".join(f"- {sentence}" for sentence in one.left)] if one.left else []),
+        ]
+    return "\n\n".join(found)
+
+
 def api_pages() -> dict[str, str]:
     """A page of each package: its public names, which mkdocstrings fills from their docstrings."""
     from trainers.algorithms import ALGORITHMS
@@ -241,6 +265,8 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
     """Fill the table of algorithms; let links to files of the repository lead to their pages."""
     if page.file.src_uri == "algorithms.md":
         markdown = markdown.replace("<!-- table of the registry -->", algorithm_table())
+    if page.file.src_uri == "protocols.md":
+        markdown = markdown.replace("<!-- tables of the protocols -->", protocol_tables())
     if page.is_homepage:
         page.meta["hide"] = ["navigation"]
     elif page.file.src_uri in WIDE:
