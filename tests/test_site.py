@@ -166,7 +166,10 @@ def test_pages_of_algorithms_are_their_code_and_pseudo_code(hooks):
     made = hooks.algorithm_pages()
     assert list(made) == [f"algorithms/{name}.md" for name in ALGORITHMS]
     scaffold = made["algorithms/scaffold.md"]
-    assert "return gradient(w) - client.c + server.c" in scaffold
+    assert "return gradient(w) - client.c + (server.c" in scaffold
+    ((step, code),) = re.findall(r"```text\n(.*)\n```\n\nand its method `direction` says `(.*)`", text("docs/ideas.md"))
+    assert step in made["algorithms/mimelite.md"]
+    assert code in made["algorithms/mimelite.md"]
     assert "Client: w ← w − η (g − c_i + c)" in scaffold
     assert "- `local-optimizer`: c_i takes" in scaffold
     adam = made["algorithms/fedadam.md"]
