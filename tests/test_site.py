@@ -206,10 +206,13 @@ def test_links_lead_to_the_pages_that_files_have_become(hooks):
         assert hooks._linked(words, place, Page, elsewhere) == led
 
 
-@pytest.mark.parametrize(("name", "told"), [("digits_mlp", 1.3), ("digits_cnn", 1.7)])
-def test_a_product_costs_as_many_gradients_as_the_page_says(name, told):
-    net = build_model(name, seed=0, input_shape=(1, 8, 8), classes=10)
-    samples = torch.rand(64, 1, 8, 8), torch.arange(64) % 10
+@pytest.mark.parametrize(
+    ("name", "shape", "told"),
+    [("digits_mlp", (1, 8, 8), 1.3), ("digits_cnn", (1, 8, 8), 1.7), ("lenet_fed", (3, 32, 32), 1.6)],
+)
+def test_a_product_costs_as_many_gradients_as_the_page_says(name, shape, told):
+    net = build_model(name, seed=0, input_shape=shape, classes=10)
+    samples = torch.rand(16, *shape), torch.arange(16) % 10
     around = Landscape(net, samples, torch.nn.functional.cross_entropy)
     w = around.weights
 
