@@ -66,6 +66,7 @@ setup(
         "ray": ["ray>=2.9"],
         "tensorboard": ["tensorboard>=2.16"],
         "privacy": ["dp-accounting>=0.4.3"],
+        "docs": ["mkdocs>=1.6", "mkdocs-material>=9.5", "mkdocstrings[python]>=0.26"],
         "notebook": ["jupyterlab>=4", "jupytext>=1.16"],
     },
     entry_points={

@@ -3,15 +3,13 @@
 import csv
 import importlib
 import re
-import shlex
 import sys
 from pathlib import Path
 
+import h5py
 import pytest
 import torch
 
-import analysis.alignment.__main__ as alignment
-import analysis.corruptions.__main__ as corruptions
 import analysis.hessian.__main__ as hessian
 import analysis.surface.__main__ as surface
 import figures.__main__
@@ -22,42 +20,142 @@ from analysis import measure_hessian
 from figures.graph.grid import read_grid
 from landscape import MODELS, Checkpoint, build_model
 from landscape.terminal.command import read as parsed
-from landscape.terminal.program import COMMANDS
 from tests.conftest import REPOSITORY
+from tests.pages import MAINS, PAGES, as_module, blocks, commands_of, lines, text
+from tests.pages import read as read_command
 from tests.trainers.algorithms import naive, test_contract
 from tests.trainers.federations import SETTINGS, SIZES, federation
-from trainers import FedASAM, FedAvg, Settings, train
-from trainers.__main__ import main, read
+from trainers import FedASAM, FedAvg, Mean, Settings, State, train
+from trainers.__main__ import COMMANDS as trainers_commands
+from trainers.__main__ import main
 from trainers.commands import report
 
+SHRUNK = (
+    ("top=10, density=True", "top=2, density=True, samples=40"),
+    ("points=25", "points=3, samples=40"),
+    ("spectrum()", "spectrum(top=2, samples=40)"),
+    ("spectrum(density=False)", "spectrum(top=2, samples=40, density=False)"),
+    ('compare("runs/fedavg")', 'compare("runs/fedavg", top=2, points=3, samples=40)'),
+)
+EXECUTED = ("README.md", "docs/index.md", "docs/ideas.md", "docs/formats.md", "docs/python.md", "docs/recording.md")
+"""Pages whose Python is run as it stands, but for the sizes above."""
 
-def blocks(file, language):
-    return re.findall(rf"```{language}\n(.*?)```", (REPOSITORY / file).read_text(encoding="utf-8"), re.S)
 
-
-def test_python_of_the_readme_runs(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    """A folder with what the pages speak of: two runs, a surface, a report."""
+    folder = tmp_path_factory.mktemp("pages")
     for algorithm in (FedAvg(), FedASAM()):
-        train(algorithm, Settings(rounds=1, clients=5, per_round=2), out=f"runs/{type(algorithm).__name__.lower()}")
-    code = "\n".join(blocks("README.md", "python"))
-    for whole, little in (
-        ("top=10, density=True", "top=2, density=True, samples=40"),
-        ("points=25", "points=3, samples=40"),
-        ("spectrum()", "spectrum(top=2, samples=40)"),
-        ('compare("runs/fedavg")', 'compare("runs/fedavg", top=2, points=3, samples=40)'),
-    ):
-        assert whole in code
+        out = folder / "runs" / type(algorithm).__name__.lower()
+        train(algorithm, Settings(rounds=1, clients=5, per_round=2, device="cpu"), out=out)
+    fedavg = str(folder / "runs" / "fedavg")
+    small = ["--samples", "40", "--device", "cpu", "--quiet"]
+    report_of = ["--top", "1", "--no-trace", "--out", str(folder / "figures-of-fedavg")]
+    assert hessian.main([fedavg, *small, *report_of]) == 0
+    grid = ["--points", "3", "--workers", "1", "--plot", str(folder / "surface.png")]
+    assert surface.main([fedavg, *small, *grid]) == 0
+    return folder
+
+
+def executed(file, names=None):
+    """The names that the Python of a page leaves."""
+    code = "\n".join(blocks(file, "python"))
+    for whole, little in SHRUNK:
         code = code.replace(whole, little)
-    names = {}
-    exec(compile(code, "README.md", "exec"), names)
-    assert len(names["along"]) == 3
-    assert names["fedasam"].folder == Path("runs/fedasam/measurements")
+    names = {} if names is None else names
+    exec(compile(code, file, "exec"), names)
+    return names
 
 
-def test_combination_of_the_readme_runs(tmp_path, monkeypatch):
+@pytest.mark.parametrize("file", EXECUTED)
+def test_python_of_the_pages_runs(file, runs, monkeypatch):
+    monkeypatch.chdir(runs)
+    names = executed(file)
+    if file == "docs/python.md":
+        assert len(names["along"]) == 3
+        assert names["fedasam"].folder == Path("runs/fedasam/measurements")
+    elif file == "docs/ideas.md":
+        around, w, v = names["around"], names["w"], names["v"]
+        inputs, labels = names["digits"].train.batch(slice(0, 256), torch.float32)
+
+        def loss(flat):
+            outputs = torch.func.functional_call(names["net"], around.space.unflatten(flat), inputs)
+            return torch.nn.functional.cross_entropy(outputs, labels)
+
+        product = torch.func.jvp(torch.func.grad(loss), (w,), (v,))[1]
+        assert float(names["curvature"]) == pytest.approx(float(v @ product), rel=1e-4)
+        assert names["loss"] == pytest.approx(float(loss(w)), rel=1e-5)
+    elif file == "docs/recording.md":
+        assert sorted(path.name for path in Path("runs/own/rounds").iterdir())[-1] == "00100.pt"
+
+
+def test_what_is_shrunk_is_there():
+    every = "".join("".join(blocks(file, "python")) for file in EXECUTED)
+    assert [whole for whole, _ in SHRUNK if whole not in every] == []
+
+
+def test_every_python_block_is_run_by_some_test():
+    """Those of CONTRIBUTING are the worked algorithm and paper below."""
+    told = {file for file in PAGES if blocks(file, "python")}
+    assert told == {*EXECUTED, "CONTRIBUTING.md", "docs/migrating-from-pyhessian.md", "docs/own.md"}
+    assert {file for file in PAGES if blocks(file, "py")} == {"docs/train.md"}
+    assert all("class MIFA" in block or "OURS = Paper" in block for block in blocks("CONTRIBUTING.md", "python"))
+    known = "sh|python|py|toml|text|mermaid"
+    for file in PAGES:
+        fences = re.findall(r"^```(.*)$", text(file), re.MULTILINE)
+        assert [fence for fence in fences[::2] if not re.fullmatch(known, fence)] == [], file
+        assert not any(fences[1::2]), file
+
+
+def test_formats_say_what_the_files_have(runs, monkeypatch):
+    monkeypatch.chdir(runs)
+    names = executed("docs/formats.md")
+    page = text("docs/formats.md")
+
+    def told(heading):
+        table = page.split(f"| {heading} |", 1)[1].split("\n\n", 1)[0]
+        rows = [line.split("|")[1] for line in table.splitlines()[2:]]
+        return {name for row in rows for name in re.findall(r"`(\w+)`", row)}
+
+    assert told("key") == {*names["saved"], "clients"}  # these with --save-clients alone
+    assert told("in `metrics.jsonl`") == set(names["rounds"][0])
+    state = re.search(r"`state\.pt` is what.*?```", page, re.DOTALL).group()
+    assert set(names["state"]) <= set(re.findall(r"`(\w+)`", state))
+    with h5py.File("surface.h5") as file:
+        assert {name for name in file if not name.startswith("test_")} - {"train_acc_stderr"} <= told("array")
+    assert names["measured"].all()
+    assert names["loss"].shape == (3, 3)
+    assert set(names["samples"]) == set(range(5))
+    exact = measure_hessian("runs/fedavg/ckpt.pt", top=1, trace=False, samples=40, device="cpu").eigen.values[0]
+    assert names["first"] == pytest.approx(float(exact), rel=1e-3)
+
+
+def test_own_model_data_and_algorithm_of_the_page_train_and_are_measured(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    (code,) = blocks("README.md", "py")
-    exec(compile(code.replace("rounds=200", "rounds=8").replace("SWA()", "SWA(cycle=2)"), "README.md", "exec"), {})
+    monkeypatch.syspath_prepend(tmp_path)
+    data, model, algorithm = blocks("docs/own.md", "python")
+    exec(compile(data, "own.md", "exec"), {})
+    for name, code in (("mine", model), ("halfway", algorithm)):
+        Path(f"{name}.py").write_text(code, encoding="utf-8")
+    training, measuring = (words[1:] for words in commands_of("docs/own.md"))
+    training[training.index("--rounds") + 1] = "2"
+    try:
+        assert main([*training, "--quiet", "--device", "cpu"]) == 0
+        assert hessian.main([*measuring, "--quiet", "--device", "cpu"]) == 0
+        kind = sys.modules["halfway"].Halfway
+        server = State(w=torch.tensor([1.0]))
+        kind(share=0.5).server_step(server, Mean(delta=torch.tensor([4.0])), None)
+        assert server.w.tolist() == [3.0]
+    finally:
+        for name in ("mine", "halfway"):
+            sys.modules.pop(name, None)
+    assert "halfway:Halfway, 2 rounds" in capsys.readouterr().out
+
+
+def test_combination_of_the_page_runs(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (code,) = blocks("docs/train.md", "py")
+    exec(compile(code.replace("rounds=200", "rounds=8").replace("SWA()", "SWA(cycle=2)"), "train.md", "exec"), {})
     assert Path("runs/mixed/swa.pt").exists()
 
 
@@ -73,8 +171,8 @@ def test_python_of_the_migration_page_runs(capsys):
 MODEL = r"^\| (`\w+`(?:, `\w+`)*) \| ([\d,]+) \| (\d+)×(\d+)×(\d+), (\d+) \|"
 
 
-def test_models_of_the_readme_are_all_there_are_with_their_parameters():
-    rows = re.findall(MODEL, (REPOSITORY / "README.md").read_text(encoding="utf-8"), re.M)
+def test_models_of_the_page_are_all_there_are_with_their_parameters():
+    rows = re.findall(MODEL, text("docs/models.md"), re.M)
     told = {name: (count, *map(int, sizes)) for names, count, *sizes in rows for name in re.findall(r"\w+", names)}
     assert told.keys() == set(MODELS)
     for name, (count, *shape, classes) in told.items():
@@ -82,55 +180,80 @@ def test_models_of_the_readme_are_all_there_are_with_their_parameters():
         assert f"{sum(p.numel() for p in model.parameters()):,}" == count, name
 
 
-def commands_of(file):
-    """The commands on a page as words after ``python -m``, whichever name they are called by."""
-    lines = "\n".join(blocks(file, "sh")).replace("\\\n", " ").splitlines()
-    found = [shlex.split(line, comments=True) for line in lines]
-    named = [words[1:] for words in found if words[:1] == ["fedscape"] and len(words) > 1]
-    ours = [[*COMMANDS[name].split(), *rest] for name, *rest in named if name in COMMANDS]
-    return ours + [words[2:] for words in found if words[:2] == ["python", "-m"]]
+@pytest.mark.parametrize(
+    ("file", "module", "number"),
+    [
+        ("README.md", "analysis", 2),
+        ("docs/measure.md", "analysis", 7),
+        ("docs/corruptions.md", "analysis", 2),
+        ("docs/alignment.md", "analysis", 2),
+        ("docs/migrating-from-pyhessian.md", "analysis", 2),
+        ("docs/train.md", "trainers", 8),
+        ("docs/figures.md", "figures", 8),
+        ("docs/sweep.md", "figures", 3),
+    ],
+)
+def test_pages_have_the_commands_that_are_looked_at(file, module, number):
+    found = [words for words in commands_of(file) if words[0].split(".")[0] == module and "--help" not in words]
+    assert len(found) >= number
 
 
-def test_measuring_commands_of_the_readme_parse():
-    mains = {"analysis.hessian": hessian, "analysis.surface": surface, "analysis.corruptions": corruptions}
-    found = [words for words in commands_of("README.md") if words[0] in mains and words[1:] and "--help" not in words]
-    assert len(found) >= 9
-    for module, *words in found:
-        (kind, config) = mains[module].kinds()[f"python -m {module}"]
-        assert parsed(kind, f"python -m {module}", words, config).checkpoints
+@pytest.fixture
+def beside(tmp_path, monkeypatch):
+    """A folder with the modules and files that commands of the pages name."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    (code,) = (block for block in blocks("CONTRIBUTING.md", "python") if "class MIFA" in block)
+    for name, text_ in (("mifa", code), ("halfway", blocks("docs/own.md", "python")[2])):
+        Path(f"{name}.py").write_text(text_, encoding="utf-8")
+    Path("grid.toml").write_text(blocks("docs/sweep.md", "toml")[0], encoding="utf-8")
+    yield
+    for name in ("mifa", "halfway"):
+        sys.modules.pop(name, None)
 
 
-def test_alignment_commands_of_the_readme_parse():
-    found = [words for module, *words in commands_of("README.md") if module == "analysis.alignment" and words]
-    assert len(found) == 2
-    for words in found:
-        assert parsed(alignment.Command, alignment.PROGRAM, words, alignment.CONFIG).runs
+@pytest.mark.parametrize("file", [file for file in PAGES if lines(file)])
+def test_every_line_of_the_shell_blocks_is_a_command_with_its_options(file, beside):
+    for words in lines(file):
+        ours = as_module(words)
+        if ours is None or words == ["fedscape"]:
+            assert_known(words)
+        elif "--help" in ours:
+            with pytest.raises(SystemExit) as end:
+                read_command(ours[0], ours[1:])
+            assert end.value.code == 0
+        elif not ours[1:] and ours[0] in MAINS:
+            assert words == ["fedscape", *words[1:]]  # what it does, with three examples
+        elif (command := read_command(ours[0], ours[1:])) and ours[0] in MAINS:
+            assert command.runs if ours[0] == "analysis.alignment" else command.checkpoints or command.replot, words
+        elif ours[0] == "trainers" and ours[1] not in trainers_commands:
+            assert command.output.out is not None or "mifa:MIFA" in words or "--show" in words
 
 
-def test_training_commands_of_the_readme_parse():
-    commands = [words[1:] for words in commands_of("README.md") if words[0] == "trainers"]
-    commands = [words for words in commands if words[0] in trainers.ALGORITHMS and "--help" not in words]
-    assert len(commands) == 5
-    for command in commands:
-        assert read(command).output.out is not None
+def assert_known(words):
+    """A line of a shell block that is no command of ours: of pip, of this repository's scripts, of named programs."""
+    if words[:2] == ["pip", "install"]:
+        for extra in re.findall(r"\[(\w+)\]", " ".join(words)):
+            assert f'"{extra}": [' in text("setup.py"), words
+    elif words[0] == "python3":
+        assert words[1] == "start.py"
+        assert f'"{words[2]}"' in text("start.py"), words
+    elif words[0] == "python":
+        script = text(words[1])
+        for option in [word for word in words[2:] if word.startswith("--") and word != "--help"]:
+            assert option[2:].replace("-", "_") in script, words
+    else:
+        assert words[0] in {"fedscape", "jupyter", "mkdocs", "git", "echo"}, words
 
 
-@pytest.mark.parametrize(("file", "number"), [("README.md", 9), ("docs/figures.md", 8)])
-def test_commands_of_figures_parse(file, number):
-    commands = [words[1:] for words in commands_of(file) if words[0] == "figures"]
-    assert len(commands) == number
-    for command in commands:
-        assert figures.__main__.read(command) is not None
-
-
-def test_the_grid_of_the_readme_is_one_and_its_tables_parse(tmp_path):
-    (text,) = blocks("README.md", "toml")
-    (tmp_path / "grid.toml").write_text(text, encoding="utf-8")
+def test_the_grid_of_the_page_is_one_and_its_tables_parse(tmp_path):
+    (grid_text,) = blocks("docs/sweep.md", "toml")
+    (tmp_path / "grid.toml").write_text(grid_text, encoding="utf-8")
     grid = read_grid(tmp_path / "grid.toml")
     algorithms = [each.options["algorithm"] for each in grid.runs]
     assert [algorithms.count(name) for name in ("fedavg", "fedsam", "fedsmoo")] == [6, 18, 12]
-    found = [words[1:] for words in commands_of("README.md") if words[:2] == ["trainers", "report"]]
-    assert len(found) == 3
+    found = [words[1:] for words in commands_of("docs/sweep.md") if words[:2] == ["trainers", "report"]]
+    assert len(found) == 2
     for words in found:
         parsed(report.Command, report.PROGRAM, words[1:])
 
@@ -223,19 +346,18 @@ def test_the_worked_example_is_a_command(mifa, tmp_path, capsys):
 def test_the_worked_example_is_a_command_of_a_users_own_file(mifa, tmp_path, monkeypatch, capsys):
     monkeypatch.delitem(trainers.ALGORITHMS._table, "mifa")
     monkeypatch.chdir(tmp_path)
-    assert "mifa:MIFA" in "".join(blocks("README.md", "sh"))
+    assert "mifa:MIFA" in "".join(blocks("docs/train.md", "sh"))
     line = "mifa:MIFA --server-lr 0.8 --ascent sam --rounds 1 --quiet --out run"
     assert main(line.split()) == 0
     assert "mifa:MIFA, 1 rounds" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("file", ["README.md", "CONTRIBUTING.md", "CHANGELOG.md", "docs/figures.md"])
+@pytest.mark.parametrize("file", [*PAGES, "CHANGELOG.md", "ARCHITECTURE.md"])
 def test_files_that_are_linked_exist(file):
-    text = (REPOSITORY / file).read_text(encoding="utf-8")
-    links = [link for link in re.findall(r"\]\(([^)#]+)\)", text) if "://" not in link]
+    links = [link for link in re.findall(r"\]\(([^)#\s]+)(?:#[^)]*)?\)", text(file)) if "://" not in link]
     assert all((REPOSITORY / file).parent.joinpath(link).exists() for link in links), links
 
 
 def test_changelog_and_readme_name_every_algorithm():
-    readme = (REPOSITORY / "README.md").read_text(encoding="utf-8")
-    assert all(f"`{name}`" in readme for name in trainers.ALGORITHMS)
+    assert all(f"`{name}`" in text("README.md") for name in trainers.ALGORITHMS)
+    assert len(text("README.md").splitlines()) <= 120

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -22,6 +22,7 @@ from landscape.storage.outputs import ForceFlag, check_outputs
 from landscape.terminal.command import EXIT_DIVERGED, chosen, run
 from landscape.terminal.command import read as parsed
 from landscape.terminal.guides import GUIDES, Guide
+from landscape.terminal.notices import notice
 from landscape.terminal.options import Option
 from landscape.terminal.options import options as every_option
 from landscape.terminal.stopping import continuing
@@ -32,6 +33,7 @@ from trainers.config import with_config
 from trainers.flags import PartFlags, part_flags
 from trainers.own import own_algorithm
 from trainers.parts.parts import Parts
+from trainers.protocols import Expanded, expanded
 from trainers.ranks import launch, obey_launcher, to_launch
 from trainers.runs.run import Run, train
 from trainers.settings import Settings, optional
@@ -65,6 +67,11 @@ class Output:
     OMP_NUM_THREADS says more (torchrun starts them on several machines: docs/cluster.md)"""
     quiet: bool = False
     """no progress bar"""
+    protocol: Annotated[str | None, optional("NAME", "none")] = None
+    """do what a repository's code does, but for the options given: fl-simulator, feddyn, feddc, fedsam, fedman,
+    fedlesam, fedgloss or adabest; its options go into config.json"""
+    show: bool = False
+    """print the options that --protocol stands for, with their sources, and train nothing"""
 
 
 @dataclass(frozen=True)
@@ -75,6 +82,7 @@ class Command:
     parts: Parts
     settings: Settings
     output: Output
+    protocol: Expanded | None = None
 
 
 def _subcommand(kind: type[Algorithm]) -> Callable[..., Command]:
@@ -136,7 +144,9 @@ def _read(name: str, kind: type[Algorithm], arguments: Sequence[str]) -> Command
     )
     own = tuple(f"--{each.name.replace('_', '-')}" for each in fields(kind))
     guide = Guide(program, _does(kind), examples, (*own, *GUIDES[PROGRAM].common))
-    return parsed(_subcommand(kind), program, arguments, CONFIG, guide=guide)
+    taken = expanded(name, list(arguments))
+    words = [*([] if taken is None else taken.arguments()), *arguments]
+    return replace(parsed(_subcommand(kind), program, words, CONFIG, guide=guide), protocol=taken)
 
 
 def kinds() -> dict[str, tuple[Any, tuple[Any, ...]]]:
@@ -158,6 +168,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if given and given[0] in COMMANDS:
         return COMMANDS[given[0]](given[1:])
     command = read(given)
+    if command.output.show:
+        if command.protocol is None:
+            raise FedscapeError("--show is of --protocol: give that too")
+        print(command.protocol)
+        return 0
+    if command.protocol is not None and not command.protocol.known:
+        notice(command.protocol.note)
     _check_profile(command)
     if to_launch(command.output.ranks):
         return launch(command.output.ranks, "trainers", given)
@@ -169,6 +186,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "resume": command.output.resume,
         "force": command.output.force,
         "progress": not command.output.quiet,
+        "protocol": "" if command.protocol is None else command.protocol.protocol.name,
         "log": command.output.log,
     }
     going_on = continuing(f"the rounds done so far are in {out}: the same command with --resume continues")

@@ -53,7 +53,17 @@ class Mean(State):
 
 
 class LocalData(Protocol):
-    """What an algorithm can ask of a client's data."""
+    """What an algorithm can ask of a client's data.
+
+    Attributes:
+        samples: n_i.
+        size: N n_i/n, the client's number of samples over the mean client's.
+        epochs: E, passes over them in the round's local steps.
+    """
+
+    samples: int
+    size: float
+    epochs: float
 
     def gradient(self, w: Tensor) -> Tensor:
         """The gradient of the loss over all of the client's data, without augmentation, [d] -> [d]."""
@@ -140,8 +150,8 @@ class Algorithm:
         return None
 
     @property
-    def proximal(self) -> float:
-        """μ, where the direction has a proximal term μ(w − w^t); 0 without one."""
+    def proximal_weight(self) -> float:
+        """μ, where the direction has a proximal term μ(w − w^t) with the same μ for all; 0 without one."""
         return 0.0
 
     def client_state(self, w: Tensor) -> dict[str, Tensor]:
@@ -178,6 +188,13 @@ class Algorithm:
         ``round.step`` is the number k of the step, ``round.steps`` the number K of those that the client takes.
         """
         return gradient(w)
+
+    def pull(self, client: State) -> float | Tensor:
+        """α of a proximal term α(w − w^t) in the direction, of which ``--clip-at linear`` leaves α w unclipped.
+
+        :attr:`proximal_weight`, unless a client has its own, or the term belongs to a dual one.
+        """
+        return self.proximal_weight
 
     def upload(self, w: Tensor, client: State, server: State, round: Round, steps: int) -> dict[str, Tensor]:
         """The tensors that a client sends after ``steps`` local steps, which ended at ``w``; updates its state.

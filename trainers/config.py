@@ -84,7 +84,8 @@ def _recorded(folder: Path) -> dict[str, Any]:
             raise FedscapeError(
                 f"{folder / 'config.json'} is damaged: it holds no hyper-parameters of {name}"
             ) from error
-    return given(config)
+    protocol = config.get("protocol")
+    return given(config) | ({"protocol": protocol} if protocol else {})
 
 
 def with_config(

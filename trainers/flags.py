@@ -45,14 +45,19 @@ class _MAN:
     layers: Annotated[tuple[str, ...], optional("GLOB [GLOB ...]", "all")] = ("*",)
     """layers whose activations MAN penalises, by name"""
 
+    variance: Annotated[tuple[str, ...], optional("GLOB [GLOB ...]", "none")] = ()
+    """layers whose activations' variance over the batch is penalised too, by name (a slip of the authors' code)"""
+
     def part(self) -> MAN:
         """The part of a run."""
-        return MAN(self.zeta, self.layers, half=self.variant == "half")
+        return MAN(self.zeta, self.layers, half=self.variant == "half", variance=self.variance)
 
     @staticmethod
     def recorded(part: Mapping[str, Any]) -> dict[str, Any]:
         """The fields of a recorded part."""
-        return {"zeta": part["zeta"], "variant": "half" if part["half"] else "paper", "layers": part["layers"]}
+        variance = part.get("variance", ())  # earlier versions have none
+        half = "half" if part["half"] else "paper"
+        return {"zeta": part["zeta"], "variant": half, "layers": part["layers"], "variance": variance}
 
 
 @dataclass(frozen=True)
@@ -106,7 +111,7 @@ class Flag:
         >>> from trainers.parts.server_optimizers import Adagrad, Momentum
         >>> flag = Flag("server_optimizer", {"momentum": Momentum, "adagrad": Adagrad}, prefix="server_")
         >>> flag.options()
-        {'server_lr': 'lr', 'server_beta': 'beta', 'server_beta1': 'beta1', 'server_tau': 'tau'}
+        {'server_lr': 'lr', 'server_beta': 'beta', 'server_beta1': 'beta1', 'server_tau': 'tau', 'server_v0': 'v0'}
         >>> flag.part({"server_optimizer": "momentum", "server_beta": 0.5})
         Momentum(beta=0.5, lr=1.0)
     """

@@ -12,10 +12,13 @@ from landscape.compute.precision import PrecisionName
 from landscape.errors import FedscapeError
 from trainers.parts.schedules import Schedule, ScheduleName
 
-Augmentation = Literal["none", "flip-crop"]
+Augmentation = Literal["none", "flip-crop", "flip-crop-half"]
 """Augmentation of training images."""
-ClipAt = Literal["direction", "gradient"]
-"""What is clipped: the direction of a local step, or the gradient before the algorithm's correction."""
+ClipAt = Literal["direction", "gradient", "linear"]
+"""What is clipped: the direction of a local step, the gradient before the algorithm's correction, or the direction but
+for the α w of its proximal term α(w − w^t)."""
+DualSteps = Literal["own", "first", "mean"]
+"""K by which algorithms divide changes."""
 Weighting = Literal["samples", "uniform"]
 """The clients' weights p_i: n_i/n, or 1/N."""
 Aggregation = Literal["ratio", "unbiased"]
@@ -58,11 +61,12 @@ class Settings:
     are; MEAN,.../STD,... by channel (of pixels from 0 to 1, or in the units of floats), cifar10, cifar100, mnist,
     fashion_mnist, tiny_imagenet, imagenet, none (pixels from 0 to 1), or data (the training inputs' statistics)"""
     model: str = "digits_mlp"
-    """network: digits_mlp, lenet_fed, resnet18_gn, ... (the README has the table), or package.module:callable"""
+    """network: digits_mlp, lenet_fed, resnet18_gn, ... (docs/models.md has the table), or package.module:callable"""
     partition: str = "dirichlet:0.1"
     """which client holds which sample: iid, dirichlet:ALPHA (FedDyn's parameter for each class), dirichlet-hsu:ALPHA
     (Hsu's total concentration; 0: one class a client), pathological:CLASSES, pam[:ALPHA:BETA] (superclasses, then
-    classes) or natural (the data set's own clients); +replacement deals classes that are used up again,
+    classes), natural (the data set's own clients), or fl-simulator:ALPHA and fl-simulator-pathological:CLASSES (that
+    code's own draws for the same seed); +replacement deals classes that are used up again,
     +sizes:DEVIATION makes log-normal sizes of equal ones"""
     clients: int = 20
     """N, number of clients"""
@@ -100,12 +104,24 @@ class Settings:
     clip: float = 0.0
     """largest norm, over all coordinates, of what --clip-at names; 0: no clipping"""
     clip_at: ClipAt = "direction"
-    """clip the direction, with the algorithm's correction in it, or the gradient, before the correction"""
+    """clip the direction, with the algorithm's correction in it; the gradient, before the correction; or (linear) the
+    direction without the α w of a proximal term α(w − w^t), which is then added as weight decay is (FL-Simulator, and
+    FedDyn's code)"""
+    clip_eps: float = 0.0
+    """added to the norm that clipping divides by (1e-6 in PyTorch's clip_grad_norm_)"""
+    norm_eps: float = 0.0
+    """added to the norms that perturbations are divided by, those of SAM and its kin (1e-7 in FL-Simulator)"""
+    dual_steps: DualSteps = "own"
+    """K by which SCAFFOLD, FedDC, FedCM and FedWMSAM divide changes: a client's own number of local steps; first:
+    E n_0/B of client 0 for all, a fraction where it does not divide (FL-Simulator); mean: E ⌈(n/N)/B⌉ (FedDC's code)"""
+    dual_lr: Literal["current", "first"] = "current"
+    """η by which they divide them: the round's, or the first round's (the code of FedDyn and FedDC)"""
     batchnorm: Literal["average", "silo"] = "average"
     """BatchNorm's running statistics: averaged like the model, or silo: each client keeps its own (SiloBN), and the
     server's model is evaluated with those of all training data"""
     augment: Augmentation = "none"
-    """augmentation of training images: horizontal flip and crop with padding 4, or none"""
+    """augmentation of training images: horizontal flip and crop with padding 4; flip-crop-half: the crop with
+    probability one half only, and of the normalised image (FedDyn's code and all that follow it); or none"""
     weighting: Weighting = "samples"
     """clients' weights p_i in the objective Σ p_i f_i, in every mean of models and in what clients and server keep:
     their shares of the samples, or 1/N each"""
@@ -172,6 +188,14 @@ class Settings:
             f"--clients-at-once is {self.clients_at_once}: give at least 1",
         )
         require(self.clip >= 0, f"--clip is {self.clip}: give 0 (no clipping) or more")
+        require(
+            self.clip_at in get_args(ClipAt) and self.dual_steps in get_args(DualSteps),
+            f"--clip-at is {self.clip_at} and --dual-steps {self.dual_steps}: give {', '.join(get_args(ClipAt))}, and "
+            f"{', '.join(get_args(DualSteps))}",
+        )
+        require(self.dual_lr in ("current", "first"), f"--dual-lr is {self.dual_lr}: give current or first")
+        require(self.clip_eps >= 0, f"--clip-eps is {self.clip_eps}: give 0 or more")
+        require(self.norm_eps >= 0, f"--norm-eps is {self.norm_eps}: give 0 or more")
         require(self.client_accuracy >= 0, f"--client-accuracy is {self.client_accuracy}: give 0 or more")
         size = self.batch_size
         require(

@@ -13,6 +13,7 @@ from typing import Any, Literal
 
 from figures.contents.table import Entry
 from figures.contents.values import accuracy, best_accuracy, collapsed
+from figures.recipes.form import FORM, in_form
 from figures.recipes.recipe import Choice, Order, Paper, ScaleName
 from landscape.errors import FedscapeError
 from trainers import (
@@ -54,6 +55,7 @@ SHARES: tuple[Share, ...] = ("10%-100", "5%-200")
 
 CHOICES: Mapping[str, Choice] = MappingProxyType(
     {
+        **FORM,
         "clip": Choice(10.0, "the paper does not mention it; its code clips the direction of a step to the norm 10"),
         "sampling": Choice(
             "exact", "Algorithm 1 draws a subset of n clients; the code draws each with a probability: bernoulli"
@@ -75,9 +77,10 @@ BATCH_OF_200: Mapping[str, Choice] = MappingProxyType(
 )
 """And in those of 200 clients."""
 HOLES = (
-    "images are cropped with probability 1/2 only, from a padding added after normalisation; here always, before it",
+    "images are cropped with probability 1/2 only, from a padding added after normalisation; with form=paper always, "
+    "before it",
     "the half of FedDyn's and FedSMOO's proximal term that holds w is added like a weight decay, after the clipping; "
-    "here all of the direction but the weight decay is clipped",
+    "with form=paper all of the direction but the weight decay is clipped",
     "FedAdam's second moment starts at 0; here at τ², as in its own paper",
     "SCAFFOLD, FedCM and MoFedSAM divide by epochs · n/batch, 25 on CIFAR-100 with 200 clients; here by the 26 steps "
     "that are taken",
@@ -215,7 +218,8 @@ def run(
     """
     made, decay = algorithm(order, name, data)
     common = replace(settings(order, data, split, share), lr_decay=decay, seed=order.seeds((0, 1), (0, 1))[0])
-    return PlannedRun(other or made, replace(common, **changed), Parts())
+    planned = PlannedRun(other or made, replace(common, **changed), Parts())
+    return in_form(order, planned, "fl-simulator", ("clip", "sampling", *(("variant",) if name == "FedSMOO" else ())))
 
 
 def runs(order: Order, name: str, *place: Any, **changed: Any) -> tuple[PlannedRun, ...]:

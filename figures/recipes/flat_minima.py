@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Literal
 
+from figures.recipes.form import FORM, in_form
 from figures.recipes.recipe import Choice, Order, Paper, ScaleName
 from trainers import (
     ASAM,
@@ -65,6 +66,7 @@ _SMOKE = Settings(
 )  # fmt: skip
 
 CHOICES: dict[str, Choice] = {
+    **FORM,
     "eval_every": Choice(
         10,
         "rounds between evaluations; the authors' code tests in each of the last 100 rounds, whose mean is reported: 1 "
@@ -83,8 +85,8 @@ CHOICES: dict[str, Choice] = {
 }
 """What the paper and its code leave open in the protocol on CIFAR-10 and CIFAR-100."""
 HOLES = (
-    "SWA's models are those after the round with the highest rate of each cycle in the code; here, as the paper's text "
-    "has it, after that with the lowest",
+    "SWA's models are those after the round with the highest rate of each cycle in the code; with form=paper, as the "
+    "paper's text has it, after that with the lowest",
     "the code's split, whose last clients get what is left of the classes, with one training image twice and 1,006 "
     "test images of CIFAR-10 among the training ones; here Hsu's Dirichlet is drawn anew on the original images",
     "the code's clients of round t, drawn with the seed t",
@@ -142,7 +144,7 @@ def cifar_run(
     if kept and method in ("FedAvg", "FedASAM"):
         settings = replace(settings, save_every=kept_every(settings.rounds), save_clients=True)
     algorithm, parts = method_parts(order, method, cifar, augmented)
-    return order.over_seeds(PlannedRun(algorithm, settings, parts), (0,))
+    return order.over_seeds(in_form(order, PlannedRun(algorithm, settings, parts), "fedsam"), (0,))
 
 
 def cifar_settings(order: Order, cifar: Cifar) -> Settings:

@@ -13,6 +13,7 @@ from figures.contents.surfaces import Surfaces
 from figures.contents.table import Entry, TableOf
 from figures.contents.values import accuracy, eigenvalue, rounds_to, trace
 from figures.graph.nodes import Measure, RunModel
+from figures.recipes.form import FORM, in_form
 from figures.recipes.recipe import Choice, Order, Paper, ScaleName
 from landscape.errors import FedscapeError
 from trainers import MAN, Algorithm, FedASAM, FedAvg, FedDC, FedDyn, FedSAM, FedSpeed, Parts, Settings
@@ -38,18 +39,22 @@ TITLES = {"delta=0.3": "δ = 0.3", "delta=0.6": "δ = 0.6", "iid": "iid"}
 """How panels are called."""
 
 DYN_HOLE = (
-    "FedDyn's and FedSpeed's α w lies in the weight decay, outside of the clipping; here the whole direction is clipped"
+    "FedDyn's and FedSpeed's α w lies in the weight decay, outside of the clipping; with form=paper all of the "
+    "direction is clipped"
 )
-_CROP_HOLE = "the crop is applied to an image with probability 1/2; here every image is cropped"
+_CROP_HOLE = "the crop is applied to an image with probability 1/2; with form=paper every image is"
 _SAMPLING_HOLE = (
     "the seed of each round's clients is the round's number, so that it does not change with the run's seed"
 )
-DC_HOLE = "FedDC's c_i is scaled by the undecayed rate; here by the round's"
+DC_HOLE = "FedDC's c_i is scaled by the undecayed rate; with form=paper by the round's"
 TINY_HOLE = (
     "on Tiny-ImageNet the code of FedAvg, FedDyn, FedDC and FedSpeed penalises, by a slip, conv1, conv2, fc1, fc2 and "
-    "fc2's variance; here the five layers with a non-linearity, each before any pooling"
+    "fc2's variance; with form=paper the five layers with a non-linearity, each before any pooling"
 )
-SPEED_HOLE = "FedSpeed's gradient is not cleared after a step, so that its ascent contains the step before; here it is"
+SPEED_HOLE = (
+    "FedSpeed's gradient is not cleared after a step, so that its ascent contains the step before; with form=paper it "
+    "is cleared"
+)
 IID_HOLE = "iid clients of CIFAR-100 have exactly 5 images of each class; here they are drawn at random"
 HOLES = (_CROP_HOLE, _SAMPLING_HOLE)
 """What of the authors' code no run here has."""
@@ -140,9 +145,10 @@ def run(order: Order, name: str, split: str, data: str = "CIFAR-100", seed: int 
     setting = SETTINGS[data]
     settings = replace(setting.settings[order.scale], partition=SPLITS[split], seed=seed)
     half = bool(order.choice("zeta-half"))
-    return PlannedRun(
+    made = PlannedRun(
         algorithm, order.asked.settings(settings), Parts(man=MAN(setting.zeta, half=half) if man else None)
     )
+    return in_form(order, made, "fedman")
 
 
 def one_seed(order: Order) -> int:
@@ -198,6 +204,7 @@ def hessian(order: Order, name: str, split: str, **options: object) -> Measure:
         ),
         "samples": SAMPLES,
         "zeta-half": HALF,
+        **FORM,
     },
     slips=(SAMPLING_SLIP,),
     holes=HOLES,
@@ -224,7 +231,7 @@ def _curves(order: Order, data: str) -> Curves:
 @MAN_PAPER.recipe(
     "F2",
     "test accuracy over the rounds on CIFAR-100 of FedAvg, FedDyn and FedDC with and without MAN, one seed",
-    choices={"zeta-half": HALF},
+    choices={"zeta-half": HALF, **FORM},
     slips=(SAMPLING_SLIP,),
     holes=(*HOLES, DYN_HOLE, DC_HOLE),
 )
@@ -236,7 +243,7 @@ def f2(order: Order) -> Curves:
 @MAN_PAPER.recipe(
     "F3",
     "test accuracy over the rounds on Tiny-ImageNet of FedAvg, FedDyn and FedDC with and without MAN, one seed",
-    choices={"zeta-half": HALF},
+    choices={"zeta-half": HALF, **FORM},
     slips=(SAMPLING_SLIP,),
     holes=(*HOLES, DYN_HOLE, DC_HOLE, TINY_HOLE),
 )
@@ -248,7 +255,7 @@ def f3(order: Order) -> Curves:
 @MAN_PAPER.recipe(
     "F4a",
     "top 200 eigenvalues of the Hessian on CIFAR-100 of FedAvg, FedAvg+MAN, FedSAM and FedSAM+MAN",
-    choices={"split": DELTA, "samples": SAMPLES, "hessian": HESSIAN, "zeta-half": HALF},
+    choices={"split": DELTA, "samples": SAMPLES, "hessian": HESSIAN, "zeta-half": HALF, **FORM},
     slips=(
         "Section 5.1 compares FedAvg+MAN's trace and smaller eigenvalues with FedAvg+MAN's own: the second name should "
         "be FedSAM",
@@ -273,6 +280,7 @@ def f4a(order: Order) -> Spectra:
         "probes": Choice(16, "the paper cites PyHessian, and does not say how many probes", {"small": 4}),
         "steps": Choice(100, "the paper does not say how many Lanczos steps; 100 are PyHessian's", {"small": 60}),
         "zeta-half": HALF,
+        **FORM,
     },
     slips=(SAMPLING_SLIP,),
     holes=HOLES,
@@ -294,7 +302,7 @@ def f4b(order: Order) -> Densities:
 @MAN_PAPER.recipe(
     "T1",
     "accuracy and rounds to 50 % on CIFAR-100 and to 28 % on Tiny-ImageNet of six algorithms with and without MAN",
-    choices={"zeta-half": HALF},
+    choices={"zeta-half": HALF, **FORM},
     slips=(
         "FedDyn on CIFAR-100 has 50.04 % (iid) but is said not to reach 50 %, and 49.91 % (δ = 0.6) but to reach it in "
         "round 486: the rounds are not those of the printed means; here they are counted for each seed",
@@ -327,7 +335,7 @@ def t1(order: Order) -> Together:
 @MAN_PAPER.recipe(
     "T2",
     "largest eigenvalue and trace of the Hessian on CIFAR-100 of four algorithms with and without MAN",
-    choices={"samples": SAMPLES, "hessian": HESSIAN, "zeta-half": HALF},
+    choices={"samples": SAMPLES, "hessian": HESSIAN, "zeta-half": HALF, **FORM},
     slips=(
         "FedDC and FedDC+MAN have the same numbers at both δ (35.13, 3578; 32.99, 2974): one block is a copy",
         SAMPLING_SLIP,
@@ -349,7 +357,7 @@ def t2(order: Order) -> TableOf:
 @MAN_PAPER.recipe(
     "T3",
     "multiplications of a forward pass and of MAN's penalty by layer, and the time of a round with MAN and with SAM",
-    choices={"split": DELTA, "zeta-half": HALF},
+    choices={"split": DELTA, "zeta-half": HALF, **FORM},
     slips=("Table 3 has symbols only, and its text no seconds: the time of a round is measured here",),
     holes=HOLES,
 )

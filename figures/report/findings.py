@@ -14,6 +14,8 @@ from trainers.runs.records import SAME_RESULT
 
 Weight = Literal["void", "care", "sound"]
 _FREE = {*SAME_RESULT, "seed"}
+_FEW = 3
+"""Models whose like remarks are told one by one."""
 
 
 @dataclass(frozen=True)
@@ -81,7 +83,7 @@ def notes(subjects: Sequence[Subject]) -> list[Note]:
 
 
 def _voiding(subjects: Sequence[Subject]) -> list[Note]:
-    found = [Note("void", f"{one.label}: {said}.") for one in subjects for said in one.report.remarks([0])]
+    found = [Note("void", text) for text in _remarks(subjects, largest=True)]
     found += [
         Note("void", f"{one.label}: the run {one.origin.recorded.status_text}; the model is that of round "
              f"{one.origin.checkpoint.round}.")
@@ -97,8 +99,25 @@ def _voiding(subjects: Sequence[Subject]) -> list[Note]:
     return found
 
 
-def _narrowing(subjects: Sequence[Subject]) -> list[Note]:
+def _remarks(subjects: Sequence[Subject], *, largest: bool) -> list[str]:
+    """What the measurements say of themselves that concerns λ1 or the products, or else trace and density; what many
+    models have in common, in one sentence."""
+    by_kind: dict[str, list[tuple[str, str]]] = {}
+    for one in subjects:
+        for said in one.report.remarks([0]):
+            if said.startswith(("trace", "density")) != largest:
+                by_kind.setdefault(said.partition(":")[0], []).append((one.label, said))
     found = []
+    for kind, each in by_kind.items():
+        if len(each) > _FEW:
+            found.append(f"{kind} in {len(each)} of {len(subjects)} models (see Provenance for each).")
+        else:
+            found += [f"{label}: {said}." for label, said in each]
+    return found
+
+
+def _narrowing(subjects: Sequence[Subject]) -> list[Note]:
+    found = [Note("care", text) for text in _remarks(subjects, largest=False)]
     for name, values in _differing(subjects).items():
         told = ", ".join(f"{value} ({', '.join(groups)})" for value, groups in values.items())
         found.append(Note("care", f"The runs differ in {name.replace('_', ' ')}: {told}."))
@@ -155,7 +174,7 @@ def _well(subjects: Sequence[Subject]) -> list[Note]:
 
 
 def _beyond(asymmetry: float) -> str:
-    return f", to {asymmetry:.1g} beyond rounding" if asymmetry else ""
+    return f", to {asymmetry:.1g} beyond rounding" if asymmetry > 1e-12 else ""
 
 
 def _differing(subjects: Sequence[Subject]) -> dict[str, dict[str, list[str]]]:

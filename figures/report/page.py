@@ -28,12 +28,14 @@ def report_page(found: dict[str, Any]) -> str:
     # Without '<', no text in the data can end the script element that holds it.
     data = json.dumps(found, ensure_ascii=False, allow_nan=False).replace("<", "\\u003c")
     scripts = [plotly_script(), "\n".join((_HERE / name).read_text(encoding="utf-8") for name in _PARTS)]
-    labels = ", ".join(group["label"] for group in found["groups"])
+    names = [group["label"] for group in found["groups"]]
+    many = f"{len(found['subjects'])} models in {len(names)} groups"
+    labels = ", ".join(names) if len(names) <= _FEW_GROUPS else many
     return Template((_HERE / "page.html").read_text(encoding="utf-8")).substitute(
         policy=" ".join(f"'sha256-{_digest(script)}'" for script in scripts),
         title=html.escape(f"Loss landscapes: {labels}"),
         style=(_HERE / "page.css").read_text(encoding="utf-8"),
-        verdict="\n".join(f"<p>{html.escape(text)}</p>" for text in found["verdict"]),
+        verdict=_verdict(found["verdict"]),
         notes="\n".join(
             f'<li class="{note["weight"]}"><strong>{_WORDS[note["weight"]]}</strong> {html.escape(note["text"])}</li>'
             for note in found["notes"]
@@ -44,6 +46,19 @@ def report_page(found: dict[str, Any]) -> str:
     )
 
 
+def _verdict(sentences: list[str]) -> str:
+    """The sentences; of many, those that tell nothing apart are folded away."""
+    paragraphs = [f"<p>{html.escape(text)}</p>" for text in sentences]
+    if len(sentences) <= _FEW_SENTENCES:
+        return "\n".join(paragraphs)
+    open_ = [i for i, text in enumerate(sentences) if "cannot be told apart" in text]
+    told = [paragraph for i, paragraph in enumerate(paragraphs) if i not in open_]
+    folded = "\n".join(paragraphs[i] for i in open_)
+    summary = f"{len(open_)} of {len(sentences)} comparisons cannot tell their groups apart"
+    return "\n".join([*told, f"<details><summary>{summary}</summary>\n{folded}</details>" if open_ else ""])
+
+
+_FEW_GROUPS, _FEW_SENTENCES = 4, 6
 _WORDS = {"void": "Before you conclude:", "care": "Mind:", "sound": "Checked:"}
 
 

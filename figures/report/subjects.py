@@ -82,9 +82,9 @@ def grouped(models: Sequence[Origin]) -> list[str]:
     }
     for told in (_parameters, _round, _folder):
         again = [key for key in names if list(names.values()).count(names[key]) > 1]
-        more = {key: told(first[key], [first[other] for other in again]) for key in again}
-        if len(set(more.values())) > 1:
-            names |= {key: f"{names[key]}, {text}" if text else names[key] for key, text in more.items()}
+        alike = {key: [first[other] for other in again if names[other] == names[key]] for key in again}
+        more = {key: told(first[key], others) for key, others in alike.items()}
+        names |= {key: f"{names[key]}, {text}" for key, text in more.items() if text}
     taken: dict[str, int] = {}
     for key, name in names.items():
         taken[name] = taken.get(name, 0) + 1

@@ -42,7 +42,7 @@ function drawSurfaces() {
   const ticks = logarithmic ? logTicks(range) : {};
   byId("grid").replaceChildren();
   subjects.forEach((s, k) => {
-    const plot = element("div", { class: "plot", role: "img", "aria-label": `${title} around ${s.label}` });
+    const plot = element("div", { class: "plot", role: "group", "aria-label": `${title} around ${s.label}` });
     byId("grid").append(element("figure", {}, element("figcaption", {}, s.label), plot));
     const data = {
       x: s.surface.x, y: s.surface.y, z: s.surface[surface.quantity].map((row) => row.map(told)), colorscale: "Viridis",

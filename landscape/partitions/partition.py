@@ -12,6 +12,7 @@ import numpy as np
 from landscape.compute.randomness import numpy_generator
 from landscape.errors import FedscapeError
 from landscape.partitions import samplers
+from landscape.partitions.published import fl_simulator
 from landscape.partitions.spec import Spec, read_spec
 from landscape.storage.display import Shown
 from landscape.storage.files import atomic_write
@@ -124,7 +125,9 @@ def make_partition(
             - ``dirichlet-hsu:ALPHA``: label ratios ~ Dir(α·p), Hsu's total concentration; with 0, one class per client;
             - ``pathological:CLASSES``: that number of classes per client;
             - ``pam[:ALPHA:BETA]``: Pachinko allocation, superclasses ~ Dir(α·1), classes below each ~ Dir(β·1);
-            - ``natural``: the data set's own clients.
+            - ``natural``: the data set's own clients;
+            - ``fl-simulator:ALPHA``, ``fl-simulator-pathological:CLASSES``: those of FL-Simulator's code, to the last
+              draw for the same seed.
 
             Each sample is used once; with ``+replacement``, as often as it is drawn
             (:mod:`landscape.partitions.samplers`).
@@ -154,6 +157,10 @@ def make_partition(
         if owners is None:
             raise FedscapeError("the data set has no clients of its own: give another --partition than natural")
         parts = samplers.natural(owners, clients, random)
+    elif asked.name.startswith("fl-simulator"):
+        if not is_labels(labels):
+            raise FedscapeError(f"the partition '{asked.name}' needs one class a sample: give iid or natural")
+        parts = fl_simulator(labels, clients, seed, asked.parameters[0], pathological=asked.name != "fl-simulator")
     else:
         parts = _divided(asked, labels, _sizes(len(labels), clients, asked.deviation, seed), random, superclasses)
     empty = [client for client, part in enumerate(parts) if not len(part)]

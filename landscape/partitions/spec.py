@@ -16,7 +16,7 @@ class Spec:
     """The specification of a partition.
 
     Attributes:
-        name: iid, dirichlet, dirichlet-hsu, pathological, pam or natural.
+        name: iid, dirichlet, dirichlet-hsu, pathological, pam, natural, fl-simulator or fl-simulator-pathological.
         parameters: the numbers after the name.
         replacement: whether samples of a class that is used up are taken again.
         deviation: of the logarithm of the clients' sizes; 0: equal sizes.
@@ -37,6 +37,11 @@ _FORMS: dict[str, tuple[str, Callable[[list[float]], bool], str]] = {
     ),
     "pam": ("[:ALPHA:BETA]", lambda v: len(v) == 2 and min(v) > 0, "two positive numbers or none, as in pam:0.1:10"),
     "natural": ("", lambda v: not v, "no parameter"),
+    "fl-simulator": (":ALPHA", lambda v: len(v) == 1 and v[0] > 0, "a positive number, as in fl-simulator:0.1"),
+    "fl-simulator-pathological": (
+        ":CLASSES", lambda v: len(v) == 1 and v[0] >= 1 and v[0].is_integer(),
+        "a whole number, as in fl-simulator-pathological:3",
+    ),
 }  # fmt: skip
 _DEFAULTS = {"pam": (0.1, 10.0)}
 
@@ -75,6 +80,8 @@ def read_spec(text: str) -> Spec:
                 f"the partition '{text}' ends in +{suffix}: give +replacement or +sizes:DEVIATION, as in +sizes:0.3"
             )
     spec = Spec(name, tuple(values), replacement, deviation)
+    if name.startswith("fl-simulator") and suffixes:
+        raise FedscapeError(f"'{name}' has replacement and equal sizes already: leave +{suffixes[0]} out")
     if name == "natural" and suffixes:
         raise FedscapeError(f"the natural clients have the samples they have: leave +{suffixes[0]} out")
     if deviation and not replacement and (name == "pathological" or spec.parameters == (0.0,)):

@@ -70,8 +70,8 @@ _ALL = (
             ("fedasam --help", "an algorithm's own hyper-parameters and the settings"),
         ),
         (
-            "--data", "--data-dir", "--model", "--partition", "--clients", "--per-round", "--rounds", "--local-epochs",
-            "--batch-size", "--lr", "--seed", "--device", "--out", "--resume", "--ranks", "--config",
+            "--data", "--model", "--partition", "--clients", "--per-round", "--rounds", "--local-epochs",
+            "--batch-size", "--lr", "--seed", "--device", "--protocol", "--out", "--resume", "--ranks", "--config",
         ),
         "ALGORITHM [OPTIONS]",
     ),

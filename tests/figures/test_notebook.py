@@ -4,7 +4,10 @@ import base64
 import re
 from dataclasses import replace
 
+import numpy as np
 import pytest
+import torch
+from scipy.sparse.linalg import LinearOperator, eigsh
 
 from analysis import measure_corruptions, measure_hessian, measure_surface
 from analysis.accuracy import client_accuracies
@@ -15,7 +18,7 @@ from analysis.hessian.sharpness import gradient_noise, sam_sharpness
 from analysis.hessian.supplements import measure_supplements
 from analysis.source import Source
 from figures import open_run
-from landscape import Landscape
+from landscape import Landscape, build_model
 from tests.conftest import REPOSITORY
 from trainers import FedAvg, Settings, train
 from trainers.runs import read_runs
@@ -143,32 +146,101 @@ def test_figures_are_pictures_to_ipython_and_shown_once_beside_its_own(drawn):
     assert plt.get_fignums() == [], "pyplot would show them a second time"
 
 
+PICTURES = {
+    "explore": 10, "compare_algorithms": 4, "your_own": 6, "pyhessian_and_transformer": 7, "record_your_loop": 4,
+}  # fmt: skip
+"""The notebooks, and how many of their cells show a picture: all but the ones that only import or define."""
+
+
+def test_every_notebook_is_counted_and_on_its_page():
+    names = {file.stem for file in (REPOSITORY / "notebooks").iterdir()}
+    page = (REPOSITORY / "docs" / "python.md").read_text(encoding="utf-8")
+    assert names == set(PICTURES)
+    assert all(f"(../notebooks/{name}.py)" in page for name in names)
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("inline", [False, True])
-def test_each_cell_of_the_shipped_notebook_shows_a_picture_and_no_more_than_one(inline, tmp_path, monkeypatch):
+@pytest.mark.parametrize(("name", "inline"), [("explore", True), *((name, False) for name in PICTURES)])
+def test_cells_of_the_shipped_notebooks_show_a_picture_and_no_more_than_one(name, inline, tmp_path, monkeypatch):
     jupytext = pytest.importorskip("jupytext", reason="jupytext is not installed: pip install -e '.[test]'")
     nbclient = pytest.importorskip("nbclient", reason="nbclient is not installed: pip install -e '.[test]'")
     nbformat = pytest.importorskip("nbformat")
     pytest.importorskip("ipykernel", reason="ipykernel is not installed: pip install -e '.[test]'")
     monkeypatch.setenv("PYTHONPATH", str(REPOSITORY))
     monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setenv("PYTHONWARNINGS", "ignore:IProgress not found")  # tqdm's, which transformers loads
     monkeypatch.delenv("MPLBACKEND", raising=False)
-    notebook = jupytext.read(REPOSITORY / "docs" / "explore.py")
+    notebook = jupytext.read(REPOSITORY / "notebooks" / f"{name}.py")
     cells = [cell for cell in notebook.cells if cell.cell_type == "code"]
-    assert len(cells) == 10
     if inline:
         notebook.cells.insert(0, nbformat.v4.new_code_cell("%matplotlib inline"))
     nbclient.NotebookClient(
         notebook, timeout=600, kernel_name="python3", resources={"metadata": {"path": str(tmp_path)}}
     ).execute()
+    counted = 0
     for cell in cells:
-        (output,) = cell.outputs  # nothing on stderr either
-        assert output.output_type == "execute_result"
+        shown = [output for output in cell.outputs if output.output_type != "stream"]
+        said = "".join(output.text for output in cell.outputs if output.output_type == "stream")
+        assert not said or re.fullmatch(r"weights\.pt: the inputs of digits are normalised .*\s+", said), said
+        if not shown:
+            assert "import " in cell.source or "def " in cell.source
+            continue
+        (output,) = shown
         images = pictures(output.data.get("text/html", ""))
         images += [base64.b64decode(output.data["image/png"])] if "image/png" in output.data else []
         (image,) = images
         assert image.startswith(b"\x89PNG")
         assert len(output.data["text/plain"]) <= 240
+        counted += 1
+    assert counted == PICTURES[name]
+
+
+def edge_of_stability(monkeypatch, *smaller):
+    """The names that the notebook of the recorded loop leaves, run as the script that it is."""
+    code = (REPOSITORY / "notebooks" / "record_your_loop.py").read_text(encoding="utf-8")
+    code = code.partition('last = open_run(folder / "0.25")')[0]
+    for whole, little in smaller:
+        assert whole in code
+        code = code.replace(whole, little)
+    monkeypatch.setattr("matplotlib.pyplot.show", lambda: None)
+    names = {"__name__": "notebook"}
+    exec(compile(code, "record_your_loop.py", "exec"), names)
+    names["plt"].close("all")
+    return names
+
+
+def test_the_recorded_eigenvalue_is_that_of_products_made_otherwise(monkeypatch):
+    names = edge_of_stability(monkeypatch, ("(0.25, 0.15), 600, 20", "(0.25,), 2, 2"))
+    net = build_model("digits_mlp", seed=0, input_shape=(1, 8, 8), classes=10).double()
+    like = dict(net.named_parameters())
+    w = torch.cat([tensor.detach().reshape(-1) for tensor in like.values()])
+
+    def loss(flat):
+        parts = flat.split([tensor.numel() for tensor in like.values()])
+        shaped = {name: part.reshape(like[name].shape) for name, part in zip(like, parts, strict=True)}
+        outputs = torch.func.functional_call(net, shaped, names["inputs"].double())
+        return ((outputs - names["targets"]) ** 2).sum(1).mean() / 2
+
+    def product(v):
+        return torch.func.jvp(torch.func.grad(loss), (w,), (torch.from_numpy(v.ravel()),))[1].numpy()
+
+    operator = LinearOperator((len(w), len(w)), matvec=product, dtype=np.float64)
+    (exact,) = eigsh(operator, k=1, which="LA", tol=1e-6, return_eigenvectors=False)
+    first, _, last = names["runs"][0.25].metrics
+    assert first["lambda_1"] == pytest.approx(exact, rel=1e-3)
+    assert abs(first["lambda_1"] - exact) <= first["lambda_1_bound"] + 1e-5 * exact
+    assert last["lambda_1"] != first["lambda_1"]
+
+
+@pytest.mark.slow
+def test_gradient_descent_goes_to_the_edge_of_stability(monkeypatch):
+    """λ1 begins below 2/η, crosses it, and hovers within an eighth of it from step 200 on, while the loss falls."""
+    for rate, run in edge_of_stability(monkeypatch)["runs"].items():
+        measured = {line["round"]: line["lambda_1"] * rate / 2 for line in run.metrics if "lambda_1" in line}
+        assert measured[0] < 0.9
+        assert max(measured.values()) > 1
+        assert all(0.88 < value < 1.1 for step, value in measured.items() if step >= 200)
+        assert run.metrics[-1]["train_loss"] < 0.5 * run.metrics[200]["train_loss"]
 
 
 def test_a_mistake_shows_the_users_lines_and_one_sentence(tmp_path, capsys):

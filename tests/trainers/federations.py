@@ -70,6 +70,7 @@ def federation(
         last_batch=settings.last_batch,
         clip=settings.clip,
         clip_at=settings.clip_at,
+        clip_eps=settings.clip_eps,
         batchnorm=settings.batchnorm,
         parts=parts,
     )

@@ -66,7 +66,7 @@ class Quadratics:
                 self.algorithm.ascent.remember(state, received)
             upload = self.algorithm.upload(w, state, begun, replace(round, lr=round.lr * sum(shares) / STEPS), STEPS)
             if optimizer is not None:
-                upload = optimizer.sent(upload, LocalSteps(round.lr, shares, proximal=self.algorithm.proximal))
+                upload = optimizer.sent(upload, LocalSteps(round.lr, shares, proximal=self.algorithm.proximal_weight))
             if start is not None:
                 start.remember(state, w)
             yield ClientResult(client, w, upload, state, w.new_zeros(()), 1, STEPS, STEPS)

@@ -31,6 +31,7 @@ from trainers import (
     train,
 )  # fmt: skip
 from trainers.__main__ import main, read
+from trainers.protocols import PROTOCOLS
 from trainers.runs import PlannedRun
 
 OTHER = Settings(
@@ -43,6 +44,8 @@ PARTS = [
     Parts(mixup=True, cutout=3), Parts(server_optimizer=Momentum(0.5, 0.2)), Parts(server_optimizer=Adam(0.2)),
     Parts(server_optimizer=Yogi(0.2)), Parts(server_optimizer=Adagrad(0.2)), Parts(adversary=Affine(0.2)),
     Parts(local_optimizer=LocalMomentum(0.3, True, "kept")), Parts(local_optimizer=LocalAdamW(0.3)),
+    Parts(man=MAN(0.3, variance=("fc1",))), Parts(swa=SWA(0.5, 3, 0.01, "official")),
+    Parts(server_optimizer=Adam(0.2, v0="corrected")),
 ]  # fmt: skip
 
 
@@ -75,6 +78,31 @@ def test_config_json_of_every_algorithm_is_the_same_run_again(name, tmp_path):
 def test_config_json_of_every_part_is_the_same_run_again(parts, tmp_path):
     run = PlannedRun(FedAvg(), Settings(), parts)
     assert again(run, tmp_path).key == run.key
+
+
+@pytest.mark.parametrize(
+    ("protocol", "name"), [(each.name, one) for each in PROTOCOLS.values() for one in each.algorithms]
+)
+def test_config_json_of_a_run_under_a_protocol_is_the_same_run_again_with_its_name(protocol, name, tmp_path):
+    command = read([name, "--protocol", protocol, "--lr", "0.3", "--swa", "--man", "0.2"])
+    run = PlannedRun(command.algorithm, command.settings, command.parts)
+    content = {**run.content, "settings": run.settings.recorded(), "versions": {}, "protocol": protocol}
+    write_json(tmp_path / "config.json", {name: value for name, value in content.items() if name != "schema"})
+    found = read(["--config", str(tmp_path / "config.json")])
+    assert PlannedRun(found.algorithm, found.settings, found.parts).key == run.key
+    assert (found.settings, found.parts) == (run.settings, run.parts)
+    assert found.protocol.protocol.name == protocol
+    assert found.settings.lr == 0.3
+
+
+def test_a_toml_file_may_name_a_protocol_and_its_options_go_first(tmp_path):
+    file = tmp_path / "run.toml"
+    file.write_text('algorithm = "fedprox"\nprotocol = "fl-simulator"\nclip = 3.0\n')
+    found = read(["--config", str(file), "--rounds", "2"])
+    assert (found.settings.clip, found.settings.rounds, found.settings.clip_at) == (3.0, 2, "linear")
+    assert found.protocol.protocol.name == "fl-simulator"
+    other = read(["--config", str(file), "--protocol", "feddyn"])
+    assert (other.protocol.protocol.name, other.settings.clip) == ("feddyn", 3.0)
 
 
 def test_the_numbers_of_an_algorithms_base_come_back(tmp_path):

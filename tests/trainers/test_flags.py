@@ -125,8 +125,8 @@ def test_the_line_of_the_issue(tmp_path):
     assert run(lambda: main([*line.split(), str(tmp_path)])) == 0
     assert json.loads((tmp_path / "config.json").read_text())["parts"] == {
         "ascent": {"name": "asam", "rho": 0.7, "eta": 0.2},
-        "man": {"name": "man", "zeta": 0.15, "layers": ["*"], "half": False},
-        "swa": {"name": "swa", "start": 0.75, "cycle": 2, "lr": 0.0001},
+        "man": {"name": "man", "zeta": 0.15, "layers": ["*"], "half": False, "variance": []},
+        "swa": {"name": "swa", "start": 0.75, "cycle": 2, "lr": 0.0001, "variant": "paper"},
         "mixup": True,
     }
     assert (tmp_path / "swa.pt").exists()

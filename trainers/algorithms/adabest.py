@@ -2,12 +2,12 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor
 
-from trainers.algorithm import Algorithm, Gradient, Mean, Round, State
+from trainers.algorithm import Algorithm, Gradient, LocalData, Mean, Round, State
 
 
 @dataclass(frozen=True)
@@ -16,8 +16,9 @@ class AdaBest(Algorithm):
 
     Client: w ← w − η (g − h_i); then h_i ← h_i/(t − t_i) + μ(w^t − w_i), t_i the last round in which i took part.
     Server: w̄ = ‹w_i›; h = β(w̄_prev − w̄); w ← w̄ − h, w̄_prev = w^0 before the first round.
-    h_i is 0 before the first time, so t_i is of no matter then.  The plain form, without steps: the authors' fedsim
-    multiplies μ by E B̄/n_i (epochs, mean size of a batch, samples of the client), 1 over the steps of an epoch.
+    h_i is 0 before the first time, so t_i is of no matter then.
+    Variant official, the authors' fedsim: h_i is kept without μ, h_i ← h_i/(t − t_i) + w^t − w_i, and a local step has
+    μ E B̄/n_i h_i (epochs, mean size of all clients' batches so far, samples of the client); B̄ is 0 in the first round.
     Traffic per sampled client: one model down, one up.
 
     Example:
@@ -45,35 +46,54 @@ class AdaBest(Algorithm):
     """μ, weight of a round in the client's drift estimate (0.02 in the authors' fedsim)"""
     beta: float = 0.96
     """β, the server's extrapolation, in [0, 1) (0.96 in the authors' fedsim for CIFAR-100)"""
+    variant: Literal["paper", "official"] = "paper"
+    """official: the authors' fedsim, which multiplies μ by 1 over about the steps of an epoch, when h_i is used"""
 
     def __post_init__(self) -> None:
         self.require(self.mu >= 0 and 0 <= self.beta < 1, "μ of 0 or more, β in [0, 1)")
+        self.require(self.variant in ("paper", "official"), "variant paper or official")
+
+    @property
+    def _official(self) -> bool:
+        return self.variant == "official"
 
     def client_state(self, w: Tensor) -> dict[str, Tensor]:
-        """h_i = 0, and t_i as one number."""
-        return {"h": torch.zeros_like(w), "last": torch.zeros_like(w[..., :1])}
+        """h_i = 0, and t_i as one number; officially E/n_i and E n_i, too."""
+        number = torch.zeros_like(w[..., :1])
+        own = {"per_sample": number, "seen": number} if self._official else {}
+        return {"h": torch.zeros_like(w), "last": number, **own}
 
     def server_state(self, w: Tensor) -> dict[str, Tensor]:
-        """w̄ = w^0."""
-        return {"average": w}
+        """w̄ = w^0; officially B̄ = 0 and the number of batch sizes that it is the mean of, too."""
+        number = torch.zeros_like(w[..., :1])
+        return {"average": w, **({"batch": number, "counted": number} if self._official else {})}
 
     def broadcast(self, server: State) -> dict[str, Tensor]:
-        """The model; w̄ stays on the server."""
-        return {"w": server.w}
+        """The model, officially with B̄; w̄ stays on the server."""
+        return {"w": server.w, **({"batch": server.batch} if self._official else {})}
+
+    def prepare(self, client: State, server: State, data: LocalData, round: Round) -> None:
+        """E/n_i and E n_i, of the official variant."""
+        if self._official:
+            client.per_sample = torch.full_like(client.per_sample, data.epochs / data.samples)
+            client.seen = torch.full_like(client.seen, data.epochs * data.samples)
 
     def direction(self, w: Tensor, gradient: Gradient, client: State, server: State, round: Round) -> Tensor:
-        """g − h_i."""
-        return gradient(w) - client.h
+        """g − h_i; officially g − μ E B̄/n_i h_i."""
+        return gradient(w) - (self.mu * client.per_sample * server.batch * client.h if self._official else client.h)
 
     def upload(self, w: Tensor, client: State, server: State, round: Round, steps: int) -> dict[str, Tensor]:
         """d_i; h_i is divided by the number of rounds since the last one."""
         delta = w - server.w
-        client.h = client.h / (round.number - client.last) - self.mu * delta
+        client.h = client.h / (round.number - client.last) - (delta if self._official else self.mu * delta)
         client.last = torch.full_like(client.last, round.number)
-        return {"delta": delta}
+        return {"delta": delta, **({"batch": client.seen / steps} if self._official else {})}
 
     def server_step(self, server: State, mean: Mean, round: Round) -> None:
-        """w̄, then w = w̄ − h."""
+        """w̄, then w = w̄ − h; officially B̄, too."""
+        if self._official:
+            server.counted = server.counted + mean.clients
+            server.batch = server.batch + mean.clients / server.counted * (mean.batch - server.batch)
         average = server.w + mean.delta
         server.w = average - self.beta * (server.average - average)
         server.average = average

@@ -48,9 +48,9 @@ class Combination(Algorithm):
         return self.base_algorithm.on_server
 
     @property
-    def proximal(self) -> float:
+    def proximal_weight(self) -> float:
         """As the base."""
-        return self.base_algorithm.proximal
+        return self.base_algorithm.proximal_weight
 
     def client_state(self, w: Tensor) -> dict[str, Tensor]:
         """As the base."""
@@ -88,6 +88,10 @@ class Combination(Algorithm):
     def direction(self, w: Tensor, gradient: Gradient, client: State, server: State, round: Round) -> Tensor:
         """As the base, with the ascent's gradient."""
         return self.base_algorithm.direction(w, gradient, client, server, round)
+
+    def pull(self, client: State) -> float | Tensor:
+        """As the base."""
+        return self.base_algorithm.pull(client)
 
     def upload(self, w: Tensor, client: State, server: State, round: Round, steps: int) -> dict[str, Tensor]:
         """As the base."""
@@ -199,7 +203,7 @@ def named(
         >>> FedProxSAM = named("FedProxSAM", FedProx, {"ascent": SAM}, radius, **told)
         >>> algorithm = FedProxSAM(0.3, mu=0.5)
         >>> algorithm, algorithm.ascent, algorithm.base_algorithm
-        (FedProxSAM(rho=0.3, mu=0.5), SAM(rho=0.3), FedProx(mu=0.5))
+        (FedProxSAM(rho=0.3, mu=0.5, proximal='full'), SAM(rho=0.3), FedProx(mu=0.5, proximal='full'))
     """
     kinds = {**parts, "base": base}
     there = [(part, each.name) for part, kind in kinds.items() for each in fields(kind)]

@@ -14,9 +14,9 @@ def mean_direction(mean: Mean, round: Round) -> Tensor:
     """Δ⁺ = −‹d›/(Kη), the mean direction of this round's local steps, with this round's η.
 
     Where clients take different numbers of steps, K is their mean: Δ⁺ is then −Σ p_i d_i/(η Σ p_i K_i), the mean over
-    all steps of all sampled clients.
+    all steps of all sampled clients.  (``--dual-steps`` and ``--dual-lr`` put others in the places of K and η.)
     """
-    return -mean.delta / (mean.steps * round.lr)
+    return -mean.delta / round.path(mean.steps)
 
 
 @dataclass(frozen=True)

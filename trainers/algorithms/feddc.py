@@ -7,7 +7,7 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
-from trainers.algorithm import Algorithm, Gradient, Mean, Round, State
+from trainers.algorithm import Algorithm, Gradient, LocalData, Mean, Round, State
 
 
 @dataclass(frozen=True)
@@ -22,7 +22,8 @@ class FedDC(Algorithm):
     where all take part.
     The paper's local correction is (g_i − g)/(Kη), g_i the client's last update; the authors' code makes it SCAFFOLD's,
     and so does this one: d_i itself contains the correction, which the literal reading would count again.  The
-    code's first-round η and common K, and its scaling of α and c by the clients' relative sizes, are not copied.
+    code's first-round η and common K are ``--dual-lr first --dual-steps mean``.  With ``sizes="relative"`` α and c are
+    divided by the client's relative size s_i = N n_i/n, and the change of c_i sent is multiplied by it, as there.
     Traffic per sampled client: two models down (w, c), two up (d_i or the corrected one, c_i⁺ − c_i).
 
     Example:
@@ -48,10 +49,23 @@ class FedDC(Algorithm):
     server_correction: Literal["all", "sampled"] = "all"
     """whose drifts the server adds: all clients' (the authors' code), or the sampled ones' (as the paper prints it),
     which does not converge where not all clients take part"""
+    sizes: Literal["equal", "relative"] = "equal"
+    """relative: α and c are divided by the client's number of samples over the mean client's, as in the authors'
+    code"""
 
     def __post_init__(self) -> None:
         self.require(self.alpha >= 0, "α of 0 or more")
         self.require(self.server_correction in ("all", "sampled"), "a server correction of all or sampled")
+        self.require(self.sizes in ("equal", "relative"), "sizes equal or relative")
+
+    def pull(self, client: State) -> float | Tensor:
+        """α, or α/s_i."""
+        return self.alpha / client.size if self.sizes == "relative" else self.alpha
+
+    def _c(self, client: State, server: State) -> Tensor:
+        """c, or c/s_i."""
+        received: Tensor = server.c
+        return received / client.size if self.sizes == "relative" else received
 
     @property
     def bias(self) -> str:
@@ -59,8 +73,9 @@ class FedDC(Algorithm):
         return "" if self.server_correction == "all" else "corrected by sampled clients only"
 
     def client_state(self, w: Tensor) -> dict[str, Tensor]:
-        """h_i = 0, c_i = 0."""
-        return {"drift": torch.zeros_like(w), "c": torch.zeros_like(w)}
+        """h_i = 0, c_i = 0, and s_i as one number where it is used."""
+        size = {"size": torch.ones_like(w[..., :1])} if self.sizes == "relative" else {}
+        return {"drift": torch.zeros_like(w), "c": torch.zeros_like(w), **size}
 
     def server_state(self, w: Tensor) -> dict[str, Tensor]:
         """c = 0, and the mean drift of all clients if it is added."""
@@ -71,16 +86,23 @@ class FedDC(Algorithm):
         """The model and c; the mean drift stays on the server."""
         return {"w": server.w, "c": server.c}
 
+    def prepare(self, client: State, server: State, data: LocalData, round: Round) -> None:
+        """s_i."""
+        if self.sizes == "relative":
+            client.size = torch.full_like(client.size, data.size)
+
     def direction(self, w: Tensor, gradient: Gradient, client: State, server: State, round: Round) -> Tensor:
         """The gradient of L_i + (α/2)‖h_i + w − w^t‖² + ‹w, c − c_i›."""
-        return gradient(w) + self.alpha * (w - server.w + client.drift) + server.c - client.c
+        pulled = self.pull(client) * (w - server.w + client.drift)
+        return gradient(w) + pulled + self._c(client, server) - client.c
 
     def upload(self, w: Tensor, client: State, server: State, round: Round, steps: int) -> dict[str, Tensor]:
         """d_i, with h_i⁺ if those of the sampled clients are added, and the change of c_i."""
         delta = w - server.w
-        change = -server.c - delta / (steps * round.lr)
+        change = -self._c(client, server) - delta / round.path(steps)
         client.drift, client.c = client.drift + delta, client.c + change
-        return {"delta": delta if self.server_correction == "all" else delta + client.drift, "c": change}
+        sent = change * client.size if self.sizes == "relative" else change
+        return {"delta": delta if self.server_correction == "all" else delta + client.drift, "c": sent}
 
     def server_step(self, server: State, mean: Mean, round: Round) -> None:
         """w and c."""

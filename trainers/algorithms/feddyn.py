@@ -2,12 +2,12 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor
 
-from trainers.algorithm import Algorithm, Gradient, Mean, Round, State
+from trainers.algorithm import Algorithm, Gradient, LocalData, Mean, Round, State
 
 
 @dataclass(frozen=True)
@@ -17,8 +17,8 @@ class FedDyn(Algorithm):
     Client: w ← w − η (g − λ_i + α(w − w^t)); then λ_i ← λ_i − α d_i.
     Server: h ← h − α Σ_S p_i d_i; w ← ‹w_i› − h/α.
     h is Σ p_i λ_i over all clients; the number of local steps enters nowhere.  (The paper's λ_i is ∇L_i(θ_i), its h
-    the same; the authors' code keeps −λ_i/α and divides α by each client's relative size, which is the same where
-    clients are equal.)
+    the same; the authors' code keeps −λ_i/α and divides α by each client's relative size s_i = N n_i/n.)
+    With ``sizes="relative"`` that is done here, too: α is α/s_i in the client's two lines.  h is then Σ p_i s_i λ_i.
     Traffic per sampled client: one model down, one up.
 
     Example:
@@ -42,13 +42,29 @@ class FedDyn(Algorithm):
 
     alpha: float = 0.1
     """α, weight of the regulariser (0.1 in FedSMOO's comparison, 0.01 in FedDC's and MAN's)"""
+    sizes: Literal["equal", "relative"] = "equal"
+    """relative: a client's α is divided by its number of samples over the mean client's, as in the authors' code: with
+    --weighting uniform, the model then comes to rest where the loss over all samples does"""
+    proximal: Literal["full", "half"] = "full"
+    """half: the direction has α/2 (w − w^t), as in fedsim; the duals have the whole α"""
 
     def __post_init__(self) -> None:
         self.require(self.alpha > 0, "α above 0")
+        self.require(self.sizes in ("equal", "relative"), "sizes equal or relative")
+        self.require(self.proximal in ("full", "half"), "a proximal term full or half")
+
+    def _alpha(self, client: State) -> float | Tensor:
+        """α, or α/s_i."""
+        return self.alpha / client.size if self.sizes == "relative" else self.alpha
+
+    def pull(self, client: State) -> float | Tensor:
+        """α of the proximal term."""
+        return self._alpha(client) if self.proximal == "full" else self._alpha(client) / 2
 
     def client_state(self, w: Tensor) -> dict[str, Tensor]:
-        """λ_i = 0."""
-        return {"dual": torch.zeros_like(w)}
+        """λ_i = 0, and s_i as one number where it is used."""
+        size = {"size": torch.ones_like(w[..., :1])} if self.sizes == "relative" else {}
+        return {"dual": torch.zeros_like(w), **size}
 
     def server_state(self, w: Tensor) -> dict[str, Tensor]:
         """h = 0."""
@@ -58,14 +74,19 @@ class FedDyn(Algorithm):
         """The model; h stays on the server."""
         return {"w": server.w}
 
+    def prepare(self, client: State, server: State, data: LocalData, round: Round) -> None:
+        """s_i."""
+        if self.sizes == "relative":
+            client.size = torch.full_like(client.size, data.size)
+
     def direction(self, w: Tensor, gradient: Gradient, client: State, server: State, round: Round) -> Tensor:
         """The gradient of L_i − ‹λ_i, w› + (α/2)‖w − w^t‖²: g − λ_i + α(w − w^t)."""
-        return gradient(w) - client.dual + self.alpha * (w - server.w)
+        return gradient(w) - client.dual + self.pull(client) * (w - server.w)
 
     def upload(self, w: Tensor, client: State, server: State, round: Round, steps: int) -> dict[str, Tensor]:
         """d_i; λ_i moves to the gradient at the client's new optimum."""
         delta = w - server.w
-        client.dual = client.dual - self.alpha * delta
+        client.dual = client.dual - self._alpha(client) * delta
         return {"delta": delta}
 
     def server_step(self, server: State, mean: Mean, round: Round) -> None:

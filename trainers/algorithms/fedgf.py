@@ -67,7 +67,7 @@ class FedGF(Algorithm):
 
     def direction(self, w: Tensor, gradient: Gradient, client: State, server: State, round: Round) -> Tensor:
         """The gradient at the mixture; two gradients of the same mini-batch."""
-        own = w + self.rho * unit(gradient(w))
+        own = w + self.rho * unit(gradient(w), round.norm_eps)
         return gradient((1 - server.c) * own + server.c * server.perturbed)
 
     def upload(self, w: Tensor, client: State, server: State, round: Round, steps: int) -> dict[str, Tensor]:
@@ -81,4 +81,4 @@ class FedGF(Algorithm):
         server.window = torch.cat([server.window[1:], drifted])
         server.c = server.window[server.window >= 0].mean(dim=0, keepdim=True)
         before, server.w = server.w, server.w + mean.delta
-        server.perturbed = server.w + self.rho_g * unit(before - server.w)
+        server.perturbed = server.w + self.rho_g * unit(before - server.w, round.norm_eps)

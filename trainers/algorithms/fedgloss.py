@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor
@@ -21,8 +21,8 @@ class FedGloSS(Algorithm):
     The first round has no Δ and no perturbation.  σ is Σ p_i σ_i over all clients.
     Optionally, as in the authors' code, both radii grow linearly from ρ_0 over the first T_s rounds.
 
-    The authors' code departs from their Algorithm 1: it divides σ's step by the number of sampled clients once
-    more, and while radii grow, the server's is held near ρ_l.  The paper's form is the one here.
+    Variant official, the authors' code: σ's step is divided by the number of sampled clients once more, and while
+    radii grow (T_s of 2 or more), the server's is held at ρ_l + (ρ − ρ_0)/T_s.
     Traffic per sampled client: one model down, one up.
 
     Example:
@@ -55,17 +55,25 @@ class FedGloSS(Algorithm):
     """T_s, rounds over which both radii grow (the authors' runs: 2000 of 10000 CIFAR-10); 0: full from the start"""
     rho0: float = _RHO0
     """ρ_0, the first round's radius where they grow; without a warmup there is none to choose"""
+    variant: Literal["paper", "official"] = "paper"
+    """official: the authors' code, whose σ moves |S| times more slowly and whose server's radius grows otherwise"""
 
     def __post_init__(self) -> None:
         self.require(min(self.rho, self.rho_l, self.rho0) >= 0, "radii ρ, ρ_l and ρ_0 of 0 or more")
         self.require(self.beta > 0, "β above 0")
         self.require(self.warmup >= 0, "a warmup of 0 rounds or more")
+        self.require(self.variant in ("paper", "official"), "variant paper or official")
+        self.require(self.variant == "paper" or self.warmup != 1, "a warmup of 0 or 2 rounds or more officially")
         self.require(self.warmup > 0 or self.rho0 == _RHO0, "a warmup of 1 round or more for ρ_0 to have an effect")
 
     @property
     def bias(self) -> str:
         """None without perturbations."""
         return PERTURBED if self.rho > 0 or self.rho_l > 0 else ""
+
+    def pull(self, client: State) -> float:
+        """1/β."""
+        return 1 / self.beta
 
     def client_state(self, w: Tensor) -> dict[str, Tensor]:
         """σ_i = 0 (line 2)."""
@@ -83,7 +91,7 @@ class FedGloSS(Algorithm):
         """Lines 12 to 15; what the client received is w̃."""
         g, radius = gradient(w), self._radius(self.rho_l, round.number)
         if radius > 0:
-            g = gradient(w + radius * unit(g))
+            g = gradient(w + radius * unit(g, round.norm_eps))
         return g - client.sigma + (w - server.w) / self.beta
 
     def upload(self, w: Tensor, client: State, server: State, round: Round, steps: int) -> dict[str, Tensor]:
@@ -94,9 +102,15 @@ class FedGloSS(Algorithm):
 
     def server_step(self, server: State, mean: Mean, round: Round) -> None:
         """σ, Δ and w (lines 22 to 24), then the next round's perturbation (line 4)."""
-        server.sigma = server.sigma - mean.all_clients.delta / self.beta
+        step = mean.all_clients.delta / self.beta
+        server.sigma = server.sigma - (step / mean.clients if self.variant == "official" else step)
         server.w = server.w + mean.delta - self.beta * server.sigma
-        server.uphill = self._radius(self.rho, round.number + 1) * unit(-mean.delta)
+        server.uphill = self._server_radius(round.number + 1) * unit(-mean.delta, round.norm_eps)
+
+    def _server_radius(self, number: int) -> float:
+        if self.variant == "official" and 1 < number <= self.warmup + 1:
+            return self.rho_l + (self.rho - self.rho0) / self.warmup
+        return self._radius(self.rho, number)
 
     def _radius(self, full: float, number: int) -> float:
         grown = min(1.0, (number - 1) / self.warmup) if self.warmup else 1.0

@@ -1,6 +1,7 @@
 """FedAvg with a proximal term."""
 
 from dataclasses import dataclass
+from typing import Literal
 
 from torch import Tensor
 
@@ -26,15 +27,18 @@ class FedProx(Algorithm):
 
     mu: float = 0.01
     """μ, weight of the proximal term; 0 is FedAvg"""
+    proximal: Literal["full", "half"] = "full"
+    """half: the direction has μ/2 in the place of μ, as in fedsim"""
 
     def __post_init__(self) -> None:
         self.require(self.mu >= 0, "μ of 0 or more")
+        self.require(self.proximal in ("full", "half"), "a proximal term full or half")
 
     @property
-    def proximal(self) -> float:
-        """μ."""
-        return self.mu
+    def proximal_weight(self) -> float:
+        """μ, or μ/2."""
+        return self.mu if self.proximal == "full" else self.mu / 2
 
     def direction(self, w: Tensor, gradient: Gradient, client: State, server: State, round: Round) -> Tensor:
         """g + μ(w − w^t)."""
-        return gradient(w) + self.mu * (w - server.w)
+        return gradient(w) + self.proximal_weight * (w - server.w)

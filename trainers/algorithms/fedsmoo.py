@@ -57,6 +57,10 @@ class FedSMOO(Algorithm):
         """None without perturbations."""
         return PERTURBED if self.r > 0 else ""
 
+    def pull(self, client: State) -> float:
+        """1/β."""
+        return 1 / self.beta
+
     def client_state(self, w: Tensor) -> dict[str, Tensor]:
         """λ_i = 0, μ_i = 0."""
         return {"dual": torch.zeros_like(w), "mu": torch.zeros_like(w)}
@@ -71,7 +75,7 @@ class FedSMOO(Algorithm):
 
     def direction(self, w: Tensor, gradient: Gradient, client: State, server: State, round: Round) -> Tensor:
         """Lines 7 to 11; two gradients of the same mini-batch."""
-        client.climb = self.r * unit(gradient(w) - client.mu - server.s)
+        client.climb = self.r * unit(gradient(w) - client.mu - server.s, round.norm_eps)
         client.mu = client.mu + client.climb - server.s
         return gradient(w + client.climb) - client.dual + (w - server.w) / self.beta
 
@@ -83,6 +87,6 @@ class FedSMOO(Algorithm):
 
     def server_step(self, server: State, mean: Mean, round: Round) -> None:
         """s, λ and w (lines 17 to 19)."""
-        server.s = self.r * unit(mean.s)
+        server.s = self.r * unit(mean.s, round.norm_eps)
         server.dual = server.dual - mean.all_clients.delta / self.beta
         server.w = server.w + mean.delta - self.beta * server.dual

@@ -20,6 +20,8 @@ class FedSpeed(Algorithm):
     the corrections of those that do stand for all, and w never comes to rest, however many rounds it has.
     Variant official, FL-Simulator's ascent: it has length ρ (w + ρ g₁/‖g₁‖), and only g₂ is used (α = 1).  With the
     correction over all clients that is FedDyn on SAM's gradient.
+    Variant uncleared, fedMAN's code: as official, but the ascent goes along g₁ plus what the step before moved along,
+    without the w of its proximal term and its decay: that gradient is not cleared.  Its clipping is not seen.
     ĝ_i is made of d_i, so the number of local steps enters nowhere.
     Traffic per sampled client: one model down, one up.
 
@@ -46,16 +48,17 @@ class FedSpeed(Algorithm):
     """α, share of the gradient at the perturbed point (1 in the authors' code)"""
     lam: float = 10.0
     """λ, the proximal term is ‖w − w^t‖²/(2λ) (10 in the authors' code)"""
-    variant: Literal["paper", "official"] = "paper"
-    """official: the authors' code, normalised ascent and α = 1"""
+    variant: Literal["paper", "official", "uncleared"] = "paper"
+    """official: the authors' code, normalised ascent and α = 1; uncleared: fedMAN's code, whose ascent also goes along
+    the direction of the step before"""
     server_correction: Literal["all", "sampled"] = "all"
     """whose ĝ_i the server takes off: all clients' (the authors' code), or the sampled ones' (as the paper prints it),
     which does not converge where not all clients take part"""
 
     def __post_init__(self) -> None:
         self.require(self.rho >= 0 and self.lam > 0 and 0 <= self.alpha <= 1, "ρ of 0 or more, λ above 0, α in [0, 1]")
-        self.require(self.variant in ("paper", "official"), "variant paper or official")
-        self.require(self.variant == "paper" or self.alpha == 1, "α = 1 in the official variant, which mixes nothing")
+        self.require(self.variant in ("paper", "official", "uncleared"), "variant paper, official or uncleared")
+        self.require(self.variant == "paper" or self.alpha == 1, "α = 1 in the official variants, which mix nothing")
         self.require(self.server_correction in ("all", "sampled"), "a server correction of all or sampled")
 
     @property
@@ -64,6 +67,10 @@ class FedSpeed(Algorithm):
         if self.server_correction == "sampled":
             return "corrected by sampled clients only"
         return PERTURBED if self.rho * self.alpha > 0 else ""
+
+    def pull(self, client: State) -> float:
+        """1/λ."""
+        return 1 / self.lam
 
     def client_state(self, w: Tensor) -> dict[str, Tensor]:
         """ĝ_i = 0."""
@@ -80,7 +87,12 @@ class FedSpeed(Algorithm):
     def direction(self, w: Tensor, gradient: Gradient, client: State, server: State, round: Round) -> Tensor:
         """The quasi-gradient − ĝ_i + (w − w^t)/λ."""
         g1 = gradient(w)
-        g2 = gradient(w + self.rho * (g1 if self.variant == "paper" else unit(g1)))
+        if self.variant == "uncleared":
+            climb = g1 + client.before if round.step else g1
+            linear = gradient(w + self.rho * unit(climb, round.norm_eps)) - client.dual - server.w / self.lam
+            client.before = linear
+            return linear + w / self.lam
+        g2 = gradient(w + self.rho * (g1 if self.variant == "paper" else unit(g1, round.norm_eps)))
         return (1 - self.alpha) * g1 + self.alpha * g2 - client.dual + (w - server.w) / self.lam
 
     def upload(self, w: Tensor, client: State, server: State, round: Round, steps: int) -> dict[str, Tensor]:

@@ -24,7 +24,7 @@ class FedWMSAM(Algorithm):
 
     The paper's Algorithm 1 has Δ without 1/K and of both signs; the authors' code perturbs the other way, takes one
     coordinate of the flat vector for each parameter tensor, multiplies Δ by the rate's decay, and has client 0's K for
-    all.  Here K in Δ is the sampled clients' mean, in c_i the client's own.
+    all (``--dual-steps first``).  Here K in Δ is the sampled clients' mean, in c_i the client's own.
     The server keeps the c_i, as the paper's does, and sends Δ_i: c and its changes are no traffic.
     Traffic per sampled client: two models (w, Δ_i) and a number (α) down, one model and a number (the cosine) up.
 
@@ -85,12 +85,12 @@ class FedWMSAM(Algorithm):
         alpha = server.alpha
         momentum = server.momentum + alpha / (1 - alpha) * (server.c - client.c)
         uphill = server.w + round.step * momentum - w
-        return alpha * gradient(w + self.rho * unit(uphill)) + (1 - alpha) * momentum
+        return alpha * gradient(w + self.rho * unit(uphill, round.norm_eps)) + (1 - alpha) * momentum
 
     def upload(self, w: Tensor, client: State, server: State, round: Round, steps: int) -> dict[str, Tensor]:
         """d_i, the change of c_i, and 1 + cos(d_i, Δ), 0 where one of them is."""
         delta = w - server.w
-        change = -server.c - delta / (steps * round.lr)
+        change = -server.c - delta / round.path(steps)
         client.c = client.c + change
         moving = delta.any(dim=-1, keepdim=True) & server.momentum.any(dim=-1, keepdim=True)
         cosine = (unit(delta) * unit(server.momentum)).sum(dim=-1, keepdim=True)

@@ -35,8 +35,8 @@ class Command:
     """
 
     partition: Annotated[tuple[str, ...], tyro.conf.arg(metavar="SPEC [SPEC ...]")] = ("dirichlet:0.1",)
-    """one or several, to compare: iid, dirichlet:ALPHA, dirichlet-hsu:ALPHA, pathological:CLASSES, pam[:ALPHA:BETA] or
-    natural, and +replacement, +sizes:DEVIATION (as a training run's --partition)"""
+    """one or several, to compare: iid, dirichlet:ALPHA, dirichlet-hsu:ALPHA, pathological:CLASSES, pam[:ALPHA:BETA],
+    natural, fl-simulator:ALPHA, and +replacement, +sizes:DEVIATION (as a training run's --partition)"""
     data: str = "digits"
     """data set, as a training run's --data"""
     data_dir: str = ""

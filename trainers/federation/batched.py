@@ -207,7 +207,7 @@ class BatchedExecutor(SequentialExecutor):
         local = self._local
         crowd, round = self._begun(clients, received, store, round)
         drawn_at, seen = self._batches_of(crowd, round), self._seen(crowd.state, received)
-        clip = local.clip if local.clip_at == "direction" else 0.0
+        clip = local.clip if local.clip_at != "gradient" else 0.0
         for step in range(crowd.steps[0]):
             drawn = drawn_at(step)
             if crowd.leave(len(drawn.counts)):
@@ -219,7 +219,7 @@ class BatchedExecutor(SequentialExecutor):
             gradient = ascending(batch.gradient, self._ascent, local, around)
             crowd.w = local_step(
                 crowd.w, gradient, self._algorithm, crowd.state, seen, here, local.weight_decay, clip,
-                local.parts.local_optimizer, fused=True,
+                local.parts.local_optimizer, fused=True, clip_eps=local.clip_eps, linear=local.clip_at == "linear",
             )  # fmt: skip
             assert batch.losses is not None, "an algorithm's direction must ask for a gradient"
             crowd.losses.append(batch.losses)

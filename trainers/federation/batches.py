@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from itertools import cycle, islice
 
 import torch
 from torch import Tensor
 
-from trainers.settings import LastBatch
+from trainers.settings import DualSteps, LastBatch
 
 
 def batch_indices(
@@ -104,6 +105,30 @@ def batch_order(
         drawn.append(order if taken == samples else order[:taken])
         left -= taken
     return drawn
+
+
+def dual_steps(
+    sizes: Sequence[int], size: int | None, epochs: int, which: DualSteps, *, steps: int | None = None
+) -> float:
+    """K by which all clients' changes are divided, or 0 where it is each client's own.
+
+    Args:
+        sizes: number of samples of each client.
+        size, epochs, steps: as :func:`batch_indices`.
+        which: ``own``; ``first``: E n_0/B; ``mean``: E ⌈(n/N)/B⌉.
+
+    Example:
+        >>> from trainers.federation.batches import dual_steps
+        >>> [dual_steps([5, 10], 2, 3, which) for which in ("own", "first", "mean")]  # 0, 3 · 5/2, 3 · ⌈7.5/2⌉
+        [0.0, 7.5, 12.0]
+    """
+    if which == "own":
+        return 0.0
+    if steps is not None or size is None:
+        return float(epochs if steps is None else steps)
+    if which == "first":
+        return epochs * (sizes[0] / size)
+    return float(epochs * math.ceil(sum(sizes) / len(sizes) / size))
 
 
 def _endless(samples: int, size: int | None, generator: torch.Generator, last: LastBatch) -> Iterator[Tensor]:

@@ -172,7 +172,7 @@ class SequentialExecutor:
     def __init__(
         self, model: FlatModule, data: Samples, partition: Partition, algorithm: Algorithm, local: LocalWork
     ) -> None:
-        if data.inputs.dim() != 4 and (local.augment == "flip-crop" or local.parts.cutout):
+        if data.inputs.dim() != 4 and (local.augment != "none" or local.parts.cutout):
             raise FedscapeError("flip-crop and cutout need images: leave out --augment and --cutout")
         if local.parts.cutout and local.parts.cutout > min(data.inputs.shape[2:]):
             height, width = data.inputs.shape[2:]
@@ -191,6 +191,7 @@ class SequentialExecutor:
         self._statistics = BatchStatistics(model.module)
         self._cost = cost_in(model.module, data, model.dtype)
         self._indices = [torch.from_numpy(indices).to(data.device) for indices in partition.clients]
+        self._mean_size = sum(self.sizes) / len(self._indices)
 
     @property
     def sizes(self) -> list[int]:
@@ -234,7 +235,8 @@ class SequentialExecutor:
         total = torch.zeros((), dtype=torch.float64, device=received.w.device)
         if self._adversary is not None:
             self._adversary.begin(state, tuple(self._data.inputs.shape[1:]))
-        clip = local.clip if local.clip_at == "direction" else 0.0
+        clip = local.clip if local.clip_at != "gradient" else 0.0
+        eps, linear = local.clip_eps, local.clip_at == "linear"
         optimizer, mine = local.parts.local_optimizer, self._indices[client]
         for positions in begun.batches:
             drawn = draw(
@@ -247,8 +249,9 @@ class SequentialExecutor:
             around = Surroundings(self._model.space, state, received, here, batch)
             gradient = ascending(batch.gradient, self._ascent, local, around)
             w = local_step(
-                w, gradient, self._algorithm, state, begun.received, here, local.weight_decay, clip, optimizer
-            )
+                w, gradient, self._algorithm, state, begun.received, here, local.weight_decay, clip, optimizer,
+                clip_eps=eps, linear=linear,
+            )  # fmt: skip
             assert batch.loss is not None, "an algorithm's direction must ask for a gradient"
             if self._adversary is not None and batch.slopes is not None:
                 self._adversary.ascend(batch.slopes, state)
@@ -281,7 +284,7 @@ class SequentialExecutor:
 
         def taken(own: int) -> LocalSteps:
             shares = [float(self._here(replace(round, steps=own), step).share) for step in range(own)]
-            return LocalSteps(round.lr, shares, self._local.parts.local_optimizer, self._algorithm.proximal)
+            return LocalSteps(round.lr, shares, self._local.parts.local_optimizer, self._algorithm.proximal_weight)
 
         if not isinstance(steps, Tensor):
             return optimizer.sent(upload, taken(steps))
@@ -313,8 +316,11 @@ class SequentialExecutor:
         """
         # A column of several clients' numbers is to an algorithm's text what a number is.
         number = cast(int, steps)
-        mean = round if self._schedule is None else replace(round, lr=round.lr * self._schedule.mean(number))
-        upload = self._algorithm.upload(w, state, begun, mean, number)
+        averaged = round
+        if self._schedule is not None:
+            share, first = self._schedule.mean(number), round.dual_lr
+            averaged = replace(round, lr=round.lr * share, dual_lr=None if first is None else first * share)
+        upload = self._algorithm.upload(w, state, begun, averaged, number)
         if self._server_optimizer is not None:
             upload = self._made_of(self._server_optimizer, upload, round, steps)
         if self._start is not None:
@@ -331,9 +337,13 @@ class SequentialExecutor:
     def _everything(self, client: int, round: Round) -> WholeData:
         """All data of a client."""
         stream = (self._local.seed, "full gradient", round.number, client)
+        local, held = self._local, len(self._indices[client])
+        steps = planned_steps(held, local.batch_size, local.epochs, steps=local.steps, last=local.last_batch)
+        epochs = steps / planned_steps(held, local.batch_size, 1, last=local.last_batch)
         return WholeData(
-            self._model, self._data, self._indices[client], stream, self._local.task, self._cost, self._local.precision
-        )
+            self._model, self._data, self._indices[client], stream, local.task, self._cost, local.precision,
+            size=held / self._mean_size, epochs=epochs,
+        )  # fmt: skip
 
     def _batches(self, held: int, round: Round, client: int) -> tuple[Iterator[Tensor], int]:
         """A client's mini-batches of a round, as positions among the samples it holds, and how many there are, K."""

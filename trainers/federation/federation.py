@@ -17,6 +17,7 @@ from landscape.storage.plain import Numbers
 from landscape.storage.schema import Either, Keyed, Number, Record, require
 from trainers.algorithm import Algorithm, Round, State
 from trainers.federation.aggregate import Aggregate
+from trainers.federation.batches import dual_steps
 from trainers.federation.client_store import ClientStore
 from trainers.federation.execution import STATISTICS, ClientResult, Executor, ResultRows
 from trainers.federation.privacy import Protection
@@ -125,6 +126,10 @@ class Federation:
             self._initial_state, w.device, where=where, clients=clients, folder=folder and folder / "clients"
         )
         self.optimizer_state = {} if self._optimizer is None else self._optimizer.state(w)
+        size = None if settings.batch_size == "full" else int(settings.batch_size)
+        self._dual_steps = dual_steps(
+            executor.sizes, size, settings.local_epochs, settings.dual_steps, steps=settings.local_steps
+        )
         self.round = 0
         self.local_models: dict[int, Tensor] = {}
         self.averaged = RunningMean()
@@ -142,7 +147,7 @@ class Federation:
         """One round: sample, broadcast, local work, aggregate, server step."""
         settings, number = self.settings, self.round + 1
         sampled = sampled_clients(settings, number)
-        round = Round(number, self._rate(number), self._protection.participation(len(sampled)))
+        round = self._numbers(number, len(sampled))
         sent = State.of(self.algorithm.broadcast(self.server))
         if self._optimizer is not None:
             sent.w = self._optimizer.ahead(sent.w, self.optimizer_state)
@@ -197,6 +202,18 @@ class Federation:
             round.lr,
             clock.seconds("local"),
             clock.seconds("aggregation"),
+        )
+
+    def _numbers(self, number: int, sampled: int) -> Round:
+        """The numbers of a round of so many clients."""
+        settings = self.settings
+        return Round(
+            number,
+            self._rate(number),
+            self._protection.participation(sampled),
+            dual_steps=self._dual_steps,
+            dual_lr=self._rate(1) if settings.dual_lr == "first" else None,
+            norm_eps=settings.norm_eps,
         )
 
     def _ask(self, sampled: Sequence[int], sent: State, round: Round) -> int:

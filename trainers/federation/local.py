@@ -44,11 +44,13 @@ class LocalWork:
         seed: of batches, augmentation and dropout.
         last_batch: whether an epoch's last short batch is kept.
         clip: largest norm, over all coordinates, of what ``clip_at`` names; 0: no clipping.
-        clip_at: ``direction``, with the algorithm's correction in it, or ``gradient``, without.
+        clip_at: ``direction``, with the algorithm's correction in it, ``gradient``, without, or ``linear``, without the
+            w of a proximal term.
         batchnorm: whether BatchNorm's running statistics are averaged, or kept by each client (SiloBN).
         parts: ascent, MAN, mixup, cutout, adversary and local optimiser.
         task: kind of targets, which decides the loss.
         precision: of the network's products.
+        clip_eps: added to the norm that clipping divides by.
     """
 
     epochs: int
@@ -64,6 +66,7 @@ class LocalWork:
     parts: Parts = field(default_factory=Parts)
     task: Task = "classification"
     precision: Precision = field(default_factory=Precision)
+    clip_eps: float = 0.0
 
 
 def local_step(
@@ -77,13 +80,17 @@ def local_step(
     clip: float = 0.0,
     optimizer: LocalOptimizer | None = None,
     fused: bool = False,
+    *,
+    clip_eps: float = 0.0,
+    linear: bool = False,
 ) -> Tensor:
     """One local step, [..., d] -> [..., d].
 
     The order is fixed: the mini-batch gradient (of the objective with its penalty and mixup, through the ascent
     part), the algorithm's own correction, clipping, weight decay (so that no ascent sees it), the step; with an
-    ``optimizer`` these last two are its own, and its memory is among the client's tensors.  ``fused`` steps of plain
-    SGD go over the vectors half as often, and are equal to rounding.
+    ``optimizer`` these last two are its own, and its memory is among the client's tensors.  With ``linear`` the α w of
+    the correction's proximal term is not clipped.  ``fused`` steps of plain SGD go over the vectors half as often, and
+    are equal to rounding.
 
     Example:
         >>> import torch
@@ -93,7 +100,12 @@ def local_step(
         >>> local_step(w, lambda w: w, FedAvg(), State(), State(w=w), round, weight_decay=0.25)  # 4 − 0.5 (4 + 1)
         tensor([1.5000])
     """
-    direction, rate = clipped(algorithm.direction(w, gradient, client, server, round), clip), round.lr * round.share
+    direction, rate = algorithm.direction(w, gradient, client, server, round), round.lr * round.share
+    if clip and linear:
+        pull = algorithm.pull(client) * w
+        direction = clipped(direction - pull, clip, clip_eps) + pull
+    else:
+        direction = clipped(direction, clip, clip_eps)
     if optimizer is not None:
         return optimized(optimizer, w, direction, client, rate, weight_decay)
     if fused and not isinstance(rate, Tensor):
@@ -106,8 +118,10 @@ def local_step(
     return w - rate * direction
 
 
-def clipped(v: Tensor, largest: float) -> Tensor:
+def clipped(v: Tensor, largest: float, eps: float = 0.0) -> Tensor:
     """v, scaled down to the norm ``largest`` over its last axis if it is longer; 0: unchanged.
+
+    With ``eps`` times largest/(‖v‖ + eps) if that is below 1, as ``torch.nn.utils.clip_grad_norm_``.
 
     Example:
         >>> import torch
@@ -118,7 +132,8 @@ def clipped(v: Tensor, largest: float) -> Tensor:
     """
     if not largest:
         return v
-    return v * (largest / v.norm(dim=-1, keepdim=True).clamp_min(torch.finfo(v.dtype).tiny)).clamp_max(1.0)
+    norm = v.norm(dim=-1, keepdim=True)
+    return v * (largest / (norm + eps if eps else norm.clamp_min(torch.finfo(v.dtype).tiny))).clamp_max(1.0)
 
 
 def ascending(plain: Gradient, ascent: Ascent | None, local: LocalWork, around: Surroundings) -> Gradient:
@@ -126,7 +141,7 @@ def ascending(plain: Gradient, ascent: Ascent | None, local: LocalWork, around: 
     through = plain if ascent is None else lambda w: ascent.gradient(w, plain, around)
     if not local.clip or local.clip_at != "gradient":
         return through
-    return lambda w: clipped(through(w), local.clip)
+    return lambda w: clipped(through(w), local.clip, local.clip_eps)
 
 
 @dataclass(frozen=True)
@@ -157,6 +172,12 @@ def draw(data: Samples, indices: Tensor, local: LocalWork, generator: torch.Gene
             generator.set_state(before)
             targets = flip_crop(targets[:, None], generator, fill=IGNORED)[:, 0]
     inputs = data.prepare(inputs, dtype)
+    if local.augment == "flip-crop-half":
+        before = generator.get_state()
+        inputs = flip_crop(inputs, generator, cropped=0.5)
+        if local.task == "segmentation":
+            generator.set_state(before)
+            targets = flip_crop(targets[:, None], generator, fill=IGNORED, cropped=0.5)[:, 0]
     if local.parts.cutout:
         inputs = cutout(inputs, local.parts.cutout, generator)
     if not local.parts.mixup:
@@ -279,6 +300,11 @@ class WholeData:
     The gradient is that of the mean loss, in micro-batches, without augmentation, penalty or ascent.  The model stays
     in training mode, so that the loss is the one the client trains on.  Dropout has a random stream of its own, so that
     the random numbers of the local steps do not change; BatchNorm's running statistics are not updated.
+
+    Attributes:
+        samples: n_i.
+        size: N n_i/n, the client's number of samples over the mean client's.
+        epochs: passes over them in the round's local steps.
     """
 
     def __init__(
@@ -290,9 +316,13 @@ class WholeData:
         task: Task = "classification",
         cost: SampleCost | None = None,
         precision: Precision | None = None,
+        *,
+        size: float = 1.0,
+        epochs: float = 1.0,
     ) -> None:
         self._model, self._data, self._indices, self._stream, self._task = model, data, indices, stream, task
         self._cost, self._precision = cost, precision or Precision()
+        self.samples, self.size, self.epochs = len(indices), size, epochs
 
     @marked("gradients")
     def gradient(self, w: Tensor) -> Tensor:

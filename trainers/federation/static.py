@@ -37,6 +37,10 @@ class Plan:
     shares: Tensor
 
 
+_CROPPED = {"flip-crop": 1.0, "flip-crop-half": 0.5}
+"""The share of images that are cropped, by augmentation."""
+
+
 def planned_rows(local: LocalWork) -> dict[str, slice]:
     """The rows of :attr:`Plan.numbers` by name: the samples' positions, and the draws of their augmentation.
 
@@ -48,7 +52,7 @@ def planned_rows(local: LocalWork) -> dict[str, slice]:
         {'places': slice(0, 1, None), 'partners': slice(1, 2, None)}
     """
     sizes = {"places": 1}
-    if local.augment == "flip-crop":
+    if local.augment != "none":
         sizes |= {"flipped": 1, "corners": 2}
     if local.parts.cutout:
         sizes["squares"] = 2
@@ -80,8 +84,8 @@ def plan(
     for batch in batches:
         step = torch.empty(height, len(batch), dtype=torch.long)
         step[rows["places"]] = mine[batch]
-        if local.augment == "flip-crop":
-            flipped, corners = draw_flip_crop(len(batch), generator)
+        if local.augment != "none":
+            flipped, corners = draw_flip_crop(len(batch), generator, cropped=_CROPPED[local.augment])
             step[rows["flipped"]], step[rows["corners"]] = flipped.long(), corners
         if local.parts.cutout:
             step[rows["squares"]] = draw_cutout(len(batch), (shape[-2], shape[-1]), local.parts.cutout, generator)
@@ -192,7 +196,9 @@ class StaticStep:
         self._shares[:count].copy_(on_device(plan.shares, self._w.device))
         lr, step = cast(float, self._lr), cast(int, self._step)
         share = 1.0 if self._schedule is None else self._share
-        self._round = _NotedRound(round.number, lr, round.participation, step, self._steps, share, kept)
+        self._round = _NotedRound(
+            **{**vars(round), "lr": lr, "step": step, "steps": self._steps, "share": share}, seen=kept
+        )
 
     def take(self, count: int) -> None:
         """The next step, with ``count`` samples."""
@@ -223,10 +229,10 @@ class StaticStep:
             batch.move_by(self._adversary, client)
         around = Surroundings(self._model.space, client, received, round, batch)
         gradient = ascending(batch.gradient, self._ascent, local, around)
-        clip = local.clip if local.clip_at == "direction" else 0.0
+        clip = local.clip if local.clip_at != "gradient" else 0.0
         w = local_step(
             self._w, gradient, self._algorithm, client, seen, round, local.weight_decay, clip,
-            local.parts.local_optimizer,
+            local.parts.local_optimizer, clip_eps=local.clip_eps, linear=local.clip_at == "linear",
         )  # fmt: skip
         assert batch.loss is not None, "an algorithm's direction must ask for a gradient"
         if self._adversary is not None and batch.slopes is not None:
@@ -247,6 +253,8 @@ class StaticStep:
         if local.augment == "flip-crop":
             inputs = flip_cropped(inputs, named["flipped"][0] != 0, named["corners"])
         inputs = data.prepare(inputs, self._model.dtype)
+        if local.augment == "flip-crop-half":
+            inputs = flip_cropped(inputs, named["flipped"][0] != 0, named["corners"])
         if local.parts.cutout:
             inputs = cut_out(inputs, named["squares"], local.parts.cutout)
         if not local.parts.mixup:

@@ -109,7 +109,7 @@ class SAM(Ascent):
 
     def gradient(self, w: Tensor, gradient: Callable[[Tensor], Tensor], around: Surroundings) -> Tensor:
         """The gradient at the perturbed point; one norm over all parameters."""
-        return gradient(w + self.rho * unit(gradient(w)))
+        return gradient(w + self.rho * unit(gradient(w), around.round.norm_eps))
 
 
 @dataclass(frozen=True)
@@ -141,7 +141,7 @@ class ASAM(Ascent):
         """The gradient at the perturbed point; one norm over all parameters."""
         adaptive = around.space.mask("weight", "scale", device=w.device)
         t = torch.where(adaptive, w.abs() + self.eta, torch.ones_like(w))
-        return gradient(w + self.rho * t * unit(t * gradient(w)))
+        return gradient(w + self.rho * t * unit(t * gradient(w), around.round.norm_eps))
 
 
 @dataclass(frozen=True)
@@ -176,7 +176,7 @@ class GSAM(Ascent):
     def gradient(self, w: Tensor, gradient: Callable[[Tensor], Tensor], around: Surroundings) -> Tensor:
         """The corrected gradient; one norm and one inner product over all parameters."""
         g = gradient(w)
-        worst = gradient(w + self.rho * unit(g))
+        worst = gradient(w + self.rho * unit(g, around.round.norm_eps))
         along = unit(worst)
         across = g - (g * along).sum(dim=-1, keepdim=True) * along
         return worst - self.alpha * across
@@ -218,7 +218,7 @@ class LESAM(Ascent):
 
     def gradient(self, w: Tensor, gradient: Callable[[Tensor], Tensor], around: Surroundings) -> Tensor:
         """The gradient ρ away, towards w^old."""
-        return gradient(w + self.rho * unit(around.client.old - around.server.w))
+        return gradient(w + self.rho * unit(around.client.old - around.server.w, around.round.norm_eps))
 
     def remember(self, client: State, server: State) -> None:
         """w^old = w^t."""

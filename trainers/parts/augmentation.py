@@ -8,10 +8,14 @@ from torch import Tensor
 from landscape.compute.devices import on_device
 
 
-def flip_crop(images: Tensor, generator: torch.Generator, padding: int = 4, fill: int = 0) -> Tensor:
+def flip_crop(
+    images: Tensor, generator: torch.Generator, padding: int = 4, fill: int = 0, cropped: float = 1.0
+) -> Tensor:
     """Flip each image [n, C, H, W] with probability 1/2 and crop it from itself padded with ``fill``.
 
     The images are the stored ones, before normalisation, on any device; the random numbers come from the CPU generator.
+
+    With ``cropped`` below 1 each is cropped with that probability only.
 
     Example:
         >>> import torch
@@ -23,14 +27,19 @@ def flip_crop(images: Tensor, generator: torch.Generator, padding: int = 4, fill
                 [3, 2, 1],
                 [3, 2, 1]])
     """
-    flipped, corners = (on_device(drawn, images.device) for drawn in draw_flip_crop(len(images), generator, padding))
+    flipped, corners = (
+        on_device(drawn, images.device) for drawn in draw_flip_crop(len(images), generator, padding, cropped)
+    )
     return flip_cropped(images, flipped, corners, padding, fill)
 
 
-def draw_flip_crop(n: int, generator: torch.Generator, padding: int = 4) -> tuple[Tensor, Tensor]:
+def draw_flip_crop(n: int, generator: torch.Generator, padding: int = 4, cropped: float = 1.0) -> tuple[Tensor, Tensor]:
     """The draws of :func:`flip_crop` for n images: which are flipped, [n], and the crops' corners, [2, n]."""
     flipped = torch.rand(n, generator=generator) < 0.5
-    return flipped, torch.randint(0, 2 * padding + 1, (2, n), generator=generator)
+    corners = torch.randint(0, 2 * padding + 1, (2, n), generator=generator)
+    if cropped < 1:
+        corners[:, torch.rand(n, generator=generator) >= cropped] = padding  # the middle: the image as it is
+    return flipped, corners
 
 
 def flip_cropped(images: Tensor, flipped: Tensor, corners: Tensor, padding: int = 4, fill: int = 0) -> Tensor:

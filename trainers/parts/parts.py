@@ -74,8 +74,9 @@ class Parts:
     Example:
         >>> from trainers import SAM, SWA, FedSAM, Parts, Scaffold
         >>> parts = Parts(ascent=SAM(0.05), swa=SWA(cycle=5))
-        >>> parts.recorded()
-        {'ascent': {'name': 'sam', 'rho': 0.05}, 'swa': {'name': 'swa', 'start': 0.75, 'cycle': 5, 'lr': 0.0001}}
+        >>> recorded = parts.recorded()
+        >>> recorded["ascent"], recorded["swa"]["cycle"], recorded["swa"]["variant"]
+        ({'name': 'sam', 'rho': 0.05}, 5, 'paper')
         >>> parts.check(Scaffold())
         >>> parts.check(FedSAM())
         Traceback (most recent call last):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor
@@ -116,7 +116,9 @@ class Momentum(ServerOptimizer):
 class Adam(ServerOptimizer):
     """m ← β1 m + (1 − β1)‹d›; v ← β2 v + (1 − β2)‹d›²; the change is η_g m/(√v + τ).
 
-    Reddi et al., ICLR 2021, Algorithm 2.  m_0 = 0 and v_0 = τ²; neither is corrected for its start.
+    Reddi et al., ICLR 2021, Algorithm 2.  m_0 = 0 and v_0 = τ²; neither is corrected for its start.  With ``v0="zero"``
+    v_0 = 0, as in FL-Simulator; with ``v0="corrected"`` v_0 = 0, and m/(1 − β1^t) and v/(1 − β2^t) take the places of m
+    and v, t the number of the step, as in ``torch.optim.Adam``, which Caldarola et al.'s code uses.
 
     Example:
         >>> import torch
@@ -137,19 +139,29 @@ class Adam(ServerOptimizer):
     """τ, the degree of adaptivity"""
     lr: float = 0.1
     """the server optimiser's rate; the algorithm's own --server-lr multiplies what comes out of it"""
+    v0: Literal["tau", "zero", "corrected"] = "tau"
+    """where the second moment begins: tau: at τ²; zero: at 0 (FL-Simulator); corrected: at 0, and both moments are
+    corrected for their start, as in PyTorch's Adam"""
 
     def __post_init__(self) -> None:
         require(0 <= self.beta1 < 1 and 0 <= self.beta2 < 1, self, "β1 and β2 from 0 to below 1")
         require(self.tau > 0 and self.lr > 0, self, "τ and a rate η_g above 0")
+        require(self.v0 in ("tau", "zero", "corrected"), self, "v0 of tau, zero or corrected")
 
     def state(self, w: Tensor) -> dict[str, Tensor]:
-        """m = 0, v = τ²."""
-        return _moments(w, self.tau)
+        """m = 0, v = v_0; the number of steps where the moments are corrected."""
+        count = torch.zeros(1, dtype=torch.float64, device=w.device)
+        moments = _moments(w, self.tau if self.v0 == "tau" else 0.0)
+        return {**moments, "count": count} if self.v0 == "corrected" else moments
 
     def step(self, delta: Tensor, state: dict[str, Tensor]) -> tuple[Tensor, dict[str, Tensor]]:
         """η_g m/(√v + τ)."""
         v = self.beta2 * state["v"] + (1 - self.beta2) * delta**2
-        return _adapted(self, delta, state["m"], v)
+        if self.v0 != "corrected":
+            return _adapted(self, delta, state["m"], v)
+        count, m = state["count"] + 1, self.beta1 * state["m"] + (1 - self.beta1) * delta
+        first, second = 1 - self.beta1 ** int(count), 1 - self.beta2 ** int(count)
+        return self.lr * (m / first) / ((v / second).sqrt() + self.tau), {"m": m, "v": v, "count": count}
 
 
 @dataclass(frozen=True)
@@ -170,14 +182,17 @@ class Adagrad(ServerOptimizer):
     """τ, the degree of adaptivity"""
     lr: float = 0.1
     """the server optimiser's rate; the algorithm's own --server-lr multiplies what comes out of it"""
+    v0: Literal["tau", "zero"] = "tau"
+    """where the second moment begins: tau: at τ²; zero: at 0 (PyTorch's Adagrad)"""
 
     def __post_init__(self) -> None:
         require(0 <= self.beta1 < 1, self, "β1 from 0 to below 1")
         require(self.tau > 0 and self.lr > 0, self, "τ and a rate η_g above 0")
+        require(self.v0 in ("tau", "zero"), self, "v0 of tau or zero")
 
     def state(self, w: Tensor) -> dict[str, Tensor]:
-        """m = 0, v = τ²."""
-        return _moments(w, self.tau)
+        """m = 0, v = v_0."""
+        return _moments(w, self.tau if self.v0 == "tau" else 0.0)
 
     def step(self, delta: Tensor, state: dict[str, Tensor]) -> tuple[Tensor, dict[str, Tensor]]:
         """η_g m/(√v + τ)."""
@@ -195,6 +210,10 @@ class Yogi(Adam):
         >>> yogi.step(torch.tensor([2.0]), yogi.state(torch.zeros(1)))  # v = 1 + 0.75 · 4, the change is 3 · 1/(2 + 1)
         (tensor([1.]), {'m': tensor([1.]), 'v': tensor([4.])})
     """
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require(self.v0 != "corrected", self, "v0 of tau or zero")
 
     def step(self, delta: Tensor, state: dict[str, Tensor]) -> tuple[Tensor, dict[str, Tensor]]:
         """η_g m/(√v + τ); v cannot become negative: only a number below v is subtracted from it."""

@@ -46,6 +46,14 @@ class Round:
         steps: on a client, the number K of local steps that it will take in the round, or those of several clients in a
             column [S, 1]; 0 on the server.
         share: in a local step, its rate η_k over η, or those of several clients in a column [S, 1].
+        dual_steps: K by which changes are divided (``--dual-steps``); 0: the client's own.
+        dual_lr: η by which they are (``--dual-lr``), in ``upload`` scaled as ``lr`` is; ``None``: that.
+        norm_eps: added to the norms that perturbations are divided by (``--norm-eps``).
+
+    Example:
+        >>> from trainers import Round
+        >>> Round(3, lr=0.25, participation=1.0).path(4), Round(3, 0.25, 1.0, dual_steps=10, dual_lr=0.5).path(4)
+        (1.0, 5.0)
     """
 
     number: int
@@ -54,3 +62,13 @@ class Round:
     step: int = 0
     steps: int | Tensor = 0
     share: float | Tensor = 1.0
+    dual_steps: float = 0.0
+    dual_lr: float | None = None
+    norm_eps: float = 0.0
+
+    def path(self, steps: float) -> float:
+        """Kη, by which a change made in K = ``steps`` local steps is divided to be a mean direction.
+
+        In ``upload`` η is the mean over the client's steps: Kη is the sum of their rates.
+        """
+        return (self.dual_steps or steps) * (self.lr if self.dual_lr is None else self.dual_lr)

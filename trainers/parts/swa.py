@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Literal
 
 import torch
 import tyro
@@ -21,6 +22,9 @@ class SWA:
     each such cycle, τ = 1 and the lowest rate, the new server model is captured: θ_SWA ← (n θ_SWA + θ)/(n + 1), n the
     number of models captured before.  The paper's n = t/c and its capture at mod(t, c) = 0, one round after the
     lowest rate, are misprints.
+    Variant official, the authors' code: with t_0 = ⌊start·T⌋ the rate falls from t ≥ t_0 on, one round earlier (a cycle
+    of one round keeps its rate γ1), and captured is where t > t_0 and mod(t − t_0, c) = 0, which is after the *highest*
+    rate of a cycle where c divides t_0.  Their averaged model is the server's of t_0 until the first capture.
 
     Example:
         >>> from trainers import SWA
@@ -29,6 +33,11 @@ class SWA:
         [0.1, 0.1, 0.1, 0.1, 0.1, 0.02, 0.06, 0.02]
         >>> [number for number in range(1, 9) if swa.captures(number, rounds=8)]
         [6, 8]
+        >>> official = SWA(start=0.5, cycle=2, lr=0.02, variant="official")
+        >>> [round(official.rate(number, rounds=8, lr=0.1), 2) for number in range(1, 9)]
+        [0.1, 0.1, 0.1, 0.1, 0.06, 0.02, 0.06, 0.02]
+        >>> [number for number in range(1, 9) if official.captures(number, rounds=8)]
+        [7]
     """
 
     start: Annotated[float, tyro.conf.arg(metavar="SHARE")] = 0.75
@@ -37,6 +46,8 @@ class SWA:
     """c, rounds of a cycle of the rate"""
     lr: float = 1e-4
     """γ2, the lowest local rate of a cycle"""
+    variant: Literal["paper", "official"] = "paper"
+    """official: the authors' code, which begins one round earlier and captures after the highest rate of a cycle"""
 
     def __post_init__(self) -> None:
         if not 0 <= self.start < 1 or self.cycle < 1 or not self.lr > 0:
@@ -44,17 +55,27 @@ class SWA:
                 f"SWA needs a start from 0 to below 1, a cycle of at least 1 round and a rate above 0, not "
                 f"start={self.start}, cycle={self.cycle}, lr={self.lr}"
             )
+        if self.variant not in ("paper", "official"):
+            raise FedscapeError(f"SWA needs a variant of paper or official, not {self.variant}")
 
     def rate(self, number: int, rounds: int, lr: float) -> float:
         """The local rate of round ``number`` (1 for the first) of ``rounds``; ``lr`` is that without SWA."""
-        if not self._averages(number, rounds):
+        official = self.variant == "official"
+        begun = number - 1 >= self._first(rounds) if official else self._averages(number, rounds)
+        if not begun or (official and self.cycle == 1):
             return lr
         tau = ((number - 1) % self.cycle + 1) / self.cycle
         return (1 - tau) * lr + tau * self.lr
 
     def captures(self, number: int, rounds: int) -> bool:
         """Whether the server model after this round goes into the mean."""
+        if self.variant == "official":
+            past = number - 1 - self._first(rounds)
+            return past > 0 and past % self.cycle == 0
         return self._averages(number, rounds) and number % self.cycle == 0
+
+    def _first(self, rounds: int) -> int:
+        return math.floor(round(self.start * rounds, 6))
 
     def _averages(self, number: int, rounds: int) -> bool:
         # Rounded, as 0.29 · 100 is 28.999999999999996.

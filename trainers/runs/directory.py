@@ -33,6 +33,7 @@ from trainers.algorithms import algorithm_name
 from trainers.federation.weights import ClientWeights
 from trainers.parts.parts import Parts
 from trainers.runs.earlier import in_todays_terms
+from trainers.runs.later import with_later
 from trainers.runs.stored import read_config, read_metrics, without_repeats
 from trainers.settings import FREE_ON_RESUME, ExecutorName, Settings
 
@@ -58,19 +59,19 @@ class RunDirectory:
 
     Example:
         >>> import tempfile
-        >>> from trainers import FedProx, Parts, Settings
+        >>> from trainers import FedAvg, Parts, Settings
         >>> from trainers.runs import RunDirectory
         >>> with tempfile.TemporaryDirectory() as folder:
         ...     directory = RunDirectory(folder)
-        ...     state = directory.open(FedProx(mu=0.1), Settings(), Parts(), resume=False)
+        ...     state = directory.open(FedAvg(server_lr=0.5), Settings(), Parts(), resume=False)
         ...     directory.append({"round": 1, "train_loss": 2.5})
         ...     config, metrics = directory.config(), directory.metrics()
         >>> state, config["algorithm"], metrics
-        (None, {'name': 'fedprox', 'mu': 0.1}, [{'round': 1, 'train_loss': 2.5}])
+        (None, {'name': 'fedavg', 'server_lr': 0.5}, [{'round': 1, 'train_loss': 2.5}])
     """
 
-    def __init__(self, path: str | Path) -> None:
-        self.path = Path(path)
+    def __init__(self, path: str | Path, protocol: str = "") -> None:
+        self.path, self._protocol = Path(path), protocol
         self._before = "auto"  # the rule of runs that record none
 
     @contextmanager
@@ -170,13 +171,18 @@ class RunDirectory:
             if not resume:
                 raise FedscapeError(f"{self.path} already holds a run: give --resume to continue it, or another --out")
             self._compare(json_ready(config), algorithm)
+            self._protocol = self._protocol or self.config().get("protocol", "")
         make_directory(self.path / "rounds")
         self._clean_up()
         (self.path / "result.json").unlink(missing_ok=True)
-        write_json(file, {**config, "versions": versions()})
+        write_json(file, {**config, **self._named(), "versions": versions()})
         state = self._state() if resume and (self.path / "state.pt").exists() else None
         self.cut_metrics(state["round"] if state else 0)
         return state
+
+    def _named(self) -> dict[str, str]:
+        """The protocol by name, of a run that has one."""
+        return {"protocol": self._protocol} if self._protocol else {}
 
     def _state(self) -> dict[str, Any]:
         """``state.pt``, of which the federation checks the rest.
@@ -236,6 +242,11 @@ class RunDirectory:
                     "normalise": self._before,
                     **old,
                 }  # an earlier version without a setting did what its default does
+            if part == "parts":
+                old = {
+                    name: json_ready(with_later(value["name"], value)) if isinstance(value, dict) else value
+                    for name, value in old.items()
+                }
             if part == "algorithm" and old.get("name") == new["name"]:
                 old = json_ready(algorithm.upgraded(old))
             for name in sorted(old.keys() | new.keys()):

@@ -18,6 +18,7 @@ from landscape.storage.reading import read_json
 from trainers.algorithm import Algorithm
 from trainers.algorithms import algorithm_name
 from trainers.parts.parts import Parts
+from trainers.runs.later import without_later
 from trainers.runs.records import RecordedRun, read_runs
 from trainers.runs.run import train
 from trainers.runs.stored import FAILURE
@@ -63,9 +64,15 @@ class PlannedRun:
     @cached_property
     def content(self) -> dict[str, Any]:
         """What decides the result: algorithm, parts and settings but for :data:`SPEED`."""
-        settings = {name: value for name, value in self.settings.recorded().items() if name not in SPEED}
-        algorithm = {"name": algorithm_name(self.algorithm), **self.algorithm.hyper_parameters()}
-        return {"schema": SCHEMA, "algorithm": algorithm, "parts": self.parts.recorded(), "settings": settings}
+        recorded = without_later("settings", self.settings.recorded())
+        settings = {name: value for name, value in recorded.items() if name not in SPEED}
+        name = algorithm_name(self.algorithm)
+        algorithm = {"name": name, **without_later(name, self.algorithm.hyper_parameters())}
+        parts = {
+            name: without_later(value["name"], value) if isinstance(value, dict) else value
+            for name, value in self.parts.recorded().items()
+        }
+        return {"schema": SCHEMA, "algorithm": algorithm, "parts": parts, "settings": settings}
 
     @cached_property
     def key(self) -> str:

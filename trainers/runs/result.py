@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -12,6 +13,8 @@ from trainers.runs.showing import facts_of, plot_training
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+    from trainers.federation.federation import Federation
 
 Status = Literal["finished", "diverged"]
 
@@ -54,3 +57,10 @@ class Run(Shown):
                 write.
         """
         return plot_training(self.metrics, self.path.resolve().name, path, style)
+
+
+def divergence(federation: Federation, record: dict[str, Any]) -> str | None:
+    """Why the last round makes the run diverged, or ``None``."""
+    if not math.isfinite(record["train_loss"]):
+        return f"the training loss is {record['train_loss']}"
+    return None if federation.finite() else "the server's model is no longer finite"

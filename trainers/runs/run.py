@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import sys
 import time
 from dataclasses import asdict, replace
@@ -42,7 +41,7 @@ from trainers.ranks import RankedExecutor, RankedStore, Ranks, finish, joined_ra
 from trainers.runs.directory import RunDirectory
 from trainers.runs.evaluation import Evaluator
 from trainers.runs.events import LogName, events, summary_writer
-from trainers.runs.result import Run, Status
+from trainers.runs.result import Run, Status, divergence
 from trainers.settings import Settings
 
 _SAVING_SHARE = 0.05
@@ -59,6 +58,7 @@ def train(
     resume: bool = False,
     force: bool = False,
     progress: bool = False,
+    protocol: str = "",
     log: LogName | None = None,
 ) -> Run:
     """Train with one federated algorithm and write a run directory.
@@ -73,6 +73,7 @@ def train(
         resume: continue from the last state of the run in ``out``: as if it had never stopped, bit for bit on one CPU.
         force: take a directory that holds other files; those of a run's names are replaced.
         progress: show a progress bar on stderr.
+        protocol: whose the settings are (:mod:`trainers.protocols`), for ``config.json``; nothing follows from it.
         log: ``tensorboard`` writes the metrics as its event files, too, into the run directory's ``tensorboard``.
 
     Raises:
@@ -98,7 +99,7 @@ def train(
     require_private(parts.dp, algorithm, settings)
     if algorithm.pooled:
         settings = replace(settings, clients=1, per_round=1, sampling="exact", partition="iid")
-    directory = RunDirectory(out)
+    directory = RunDirectory(out, protocol)
     with joined_ranks(settings.device) as ranks:
         if ranks.rank:
             return _Training(algorithm, settings, parts, directory, ranks).serve()
@@ -149,6 +150,7 @@ class _Training:
             parts,
             self.dataset.task,
             precision,
+            settings.clip_eps,
         )
         samples = self.dataset.train.placed(device)
         self.choice = self._choice(samples, local)
@@ -273,7 +275,7 @@ class _Training:
         federation, start, exchanged = self.federation, time.perf_counter(), self.ranks.bytes
         with unit("round", self.model.device, self.settings.dtype):
             record = asdict(federation.step()) | spent(self.parts.dp, self.settings, federation.round)
-            if reason := _divergence(federation, record):
+            if reason := divergence(federation, record):
                 return record, reason
             before = time.perf_counter()
             with region("evaluation"):
@@ -389,10 +391,3 @@ class _Training:
             metrics={name: value for name, value in metrics.items() if name != "clients"},
             clients=clients or {},
         )
-
-
-def _divergence(federation: Federation, record: dict[str, Any]) -> str | None:
-    """Why the last round makes the run diverged, or ``None``."""
-    if not math.isfinite(record["train_loss"]):
-        return f"the training loss is {record['train_loss']}"
-    return None if federation.finite() else "the server's model is no longer finite"

@@ -42,7 +42,7 @@ CONFIG = Record(
             },
         ),
     },
-    {"parts": Maybe(Record({})), "versions": Record({})},
+    {"parts": Maybe(Record({})), "versions": Record({}), "protocol": Text(1000)},
 )
 """``config.json``; settings that a version did not have are missing in its files."""
 

@@ -43,7 +43,8 @@ ITEMS = [*(f"F{i}" for i in range(2, 11)), *(f"T{i}" for i in range(1, 9))]
 
 
 def content(item: str, scale: Any = "paper", **asked: Any) -> Content:
-    return FEDSMOO.recipes[item].content(Asked(scale, **asked))
+    choices = {"form": "paper", **asked.pop("choices", {})}  # that of the code is in test_form.py
+    return FEDSMOO.recipes[item].content(Asked(scale, choices=choices, **asked))
 
 
 def table(item: str, scale: Any = "paper", **asked: Any) -> TableOf:

@@ -18,7 +18,8 @@ from landscape.models import build_model
 from trainers import MAN, FedASAM, FedAvg, FedDC, FedDyn, FedSAM, FedSpeed, Parts, Settings
 from trainers.runs.planned import PlannedRun
 
-PAPER = Asked("paper")
+FORM = {"form": "paper"}  # that of the code is in test_form.py
+PAPER = Asked("paper", choices=FORM)
 NAMES = ("FedAvg", "FedSAM", "FedASAM", "FedDyn", "FedDC", "FedSpeed")
 SPLITS = {"delta=0.3": "dirichlet:0.3", "delta=0.6": "dirichlet:0.6", "iid": "iid"}
 SECTION_1 = Settings(  # recipes/man.md, Section 1: rate 0.1 · 0.998^round, decay 1e-3, clip 10, Bernoulli(0.1), ...
@@ -108,7 +109,7 @@ def test_the_densities_are_those_of_the_runs_of_the_spectra():
 
 
 def test_a_user_chooses_what_the_paper_leaves_open():
-    asked = Asked("paper", choices={"split": "delta=0.6", "samples": "100", "zeta-half": "yes"}, seeds=(5,))
+    asked = Asked("paper", choices={**FORM, "split": "delta=0.6", "samples": "100", "zeta-half": "yes"}, seeds=(5,))
     node = MAN_PAPER.recipes["F4a"].content(asked).nodes()[1]
     run = expected("FedAvg+MAN", "CIFAR-100", "delta=0.6", 5)
     assert runs_of(node) == [replace(run, parts=Parts(man=MAN(0.15, half=True)))]

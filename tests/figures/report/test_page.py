@@ -104,3 +104,24 @@ def test_a_second_call_measures_nothing_again(runs, tmp_path, monkeypatch):
 def test_what_is_no_report_is_refused(runs, paths, message):
     with pytest.raises(FedscapeError, match=message):
         measured([runs[i] for i in paths], options={}, spectrum={}, surface=None, progress=False)
+
+
+def test_of_many_comparisons_those_that_tell_nothing_are_folded(subjects):
+    found = contents(subjects, "")
+    apart, level = "λ1 of a is 2 times smaller than of b", "λ1 of c and of b cannot be told apart"
+    found["verdict"] = [level, apart] * 4
+    page = report_page(found)
+    folded = page[page.index("4 of 8 comparisons cannot tell their groups apart") : page.index("</details>")]
+    assert folded.count(level) == 4
+    assert apart not in folded
+    assert page.index(apart) < page.index("4 of 8 comparisons")
+
+
+def test_remarks_of_many_models_are_one_note(subjects, monkeypatch):
+    monkeypatch.setattr("analysis.HessianReport.remarks", lambda self, places=None: ["density NOT CONVERGED: by far"])
+    many = [replace(subjects[0], label=f"m{i}") for i in range(4)]
+    assert [note.text for note in notes(many) if "NOT CONVERGED" in note.text] == [
+        "density NOT CONVERGED in 4 of 4 models (see Provenance for each)."
+    ]
+    few = [note.text for note in notes(many[:2]) if "NOT CONVERGED" in note.text]
+    assert few == ["m0: density NOT CONVERGED: by far.", "m1: density NOT CONVERGED: by far."]

@@ -183,10 +183,10 @@ def test_a_missing_data_set_says_how_it_is_had_and_how_it_must_lie(tmp_path, nam
         load_dataset(name)
 
 
-def test_every_data_set_is_listed_and_in_the_readme(capsys):
+def test_every_data_set_is_listed_and_on_its_page(capsys):
     assert run(lambda: main(["list"])) == 0
-    listed, readme = capsys.readouterr().out, (REPOSITORY / "README.md").read_text(encoding="utf-8")
+    listed, page = capsys.readouterr().out, (REPOSITORY / "docs" / "data.md").read_text(encoding="utf-8")
     for name in DATASETS:
         assert re.search(rf"^{name} +\S", listed, re.MULTILINE)
-        assert f"`{name}`" in readme, name
+        assert f"`{name}`" in page, name
     assert set(DATASETS) == {*SOURCES, "digits"}

@@ -1,5 +1,6 @@
 """What the output layer refuses and what it lets pass, and that each kind of file is known again as ours."""
 
+import gzip
 import os
 import re
 
@@ -115,6 +116,9 @@ def ours(kind, path):
     if kind in texts:
         path.write_text(texts[kind][0])
         return texts[kind][1]
+    if kind == "trace":
+        path.write_bytes(gzip.compress(b'{"producer": "Fedscape", "traceEvents": []}'))
+        return ()
     if kind == "npz":
         with open(path, "wb") as file:
             np.savez(file, first=np.zeros(1), second=np.zeros(1))

@@ -296,8 +296,8 @@ def test_the_parts_of_a_run_are_recorded_by_name_with_their_numbers():
     parts = Parts(ASAM(0.5, 0.2), MAN(0.1, ("0",), half=True), SWA(0.5, 4, 0.02), True, 16, Momentum(0.9))
     assert parts.recorded() == {
         "ascent": {"name": "asam", "rho": 0.5, "eta": 0.2},
-        "man": {"name": "man", "zeta": 0.1, "layers": ("0",), "half": True},
-        "swa": {"name": "swa", "start": 0.5, "cycle": 4, "lr": 0.02},
+        "man": {"name": "man", "zeta": 0.1, "layers": ("0",), "half": True, "variance": ()},
+        "swa": {"name": "swa", "start": 0.5, "cycle": 4, "lr": 0.02, "variant": "paper"},
         "mixup": True,
         "cutout": 16,
         "server_optimizer": {"name": "momentum", "beta": 0.9, "lr": 1.0},

@@ -23,6 +23,7 @@ from trainers import (
     Relaxed,
     Yogi,
 )
+from trainers.runs.later import LATER
 
 SMALL = 0.05
 """ρ for the small nets of the examples; it is MAN's authors' too.  The papers' own are of the help."""
@@ -68,12 +69,13 @@ DEFAULTS = {
     "fedhbm": {"beta": 1.0},
     "fedsol": {"rho": 1.0, "temperature": 3.0, "strength": "fixed", "server_lr": 1.0},  # the authors' for CIFAR-10
 }
-"""By name on the command line; papers' tables where nothing else is said."""
+"""By name on the command line; papers' tables where nothing else is said.  The options of repositories' code are left
+out: they are neutral (:data:`LATER`)."""
 
 
 @pytest.mark.parametrize("name", list(ALGORITHMS))
 def test_an_algorithm_has_the_constants_of_its_source(name):
-    assert ALGORITHMS.get(name)().hyper_parameters() == DEFAULTS[name]
+    assert ALGORITHMS.get(name)().hyper_parameters() == {**LATER.get(name, {}), **DEFAULTS[name]}
 
 
 @pytest.mark.parametrize(
@@ -98,12 +100,12 @@ def test_an_algorithm_has_the_constants_of_its_source(name):
     ids=lambda value: type(value).__name__,
 )
 def test_a_part_has_the_constants_of_its_source(part, expected):
-    assert dataclasses.asdict(part) == expected
+    assert dataclasses.asdict(part) == {**LATER.get(type(part).__name__.lower(), {}), **expected}
 
 
 @pytest.mark.parametrize(
     ("base", "own"), [("fedavg", {"server_lr": 1.0}), ("scaffold", {"server_lr": 1.0}), ("feddyn", {"alpha": 0.1})]
 )
 def test_fedlesam_has_its_bases_constants(base, own):
-    assert FedLESAM(base=base).hyper_parameters() == {"rho": SMALL, "base": base, **own}
-    assert ALGORITHMS.get(base)().hyper_parameters() == own
+    assert FedLESAM(base=base).hyper_parameters() == {"rho": SMALL, "base": base, **own, "variant": "paper"}
+    assert ALGORITHMS.get(base)().hyper_parameters() == {**LATER.get(base, {}), **own}

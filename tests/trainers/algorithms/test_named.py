@@ -45,7 +45,8 @@ def test_the_tables_have_seventeen_rows_and_all_are_commands():
 
 def distinct(field):
     """A value that is no default: of a number within every rule, of a choice the second."""
-    return {"structure": "channel", "average": "models", "strength": "adaptive"}.get(field.name, 0.123)
+    choices = {"structure": "channel", "v0": "zero", "sizes": "relative", "average": "models", "proximal": "half"}
+    return {**choices, "strength": "adaptive"}.get(field.name, 0.123)
 
 
 @pytest.mark.parametrize("name", NAMED)
@@ -77,12 +78,13 @@ def test_it_has_every_option_of_its_base(name):
 def test_fedlesam_has_the_options_of_all_its_bases():
     bases = ("fedavg", "scaffold", "feddyn")
     theirs = {each.name for base in bases for each in fields(ALGORITHMS.get(base))}
-    assert {each.name for each in fields(FedLESAM)} == {"rho", "base"} | theirs
+    repositories = {"sizes", "proximal"}  # of other authors' code than FedLESAM's
+    assert {each.name for each in fields(FedLESAM)} == {"rho", "base", "variant"} | theirs - repositories
 
 
 def test_every_method_of_an_algorithm_is_the_bases():
     parts = {"ascent", "server_optimizer", "adversary", "local_schedule", "relaxed"}
-    own = {*parts, "bias", "proximal", "hyper_parameters", "upgraded", "require"}
+    own = {*parts, "bias", "proximal_weight", "hyper_parameters", "upgraded", "require"}
     members = inspect.getmembers(Algorithm, lambda each: inspect.isfunction(each) or isinstance(each, property))
     methods = {name for name, _ in members if not name.startswith("_")}
     assert methods - own <= vars(Combination).keys()
@@ -107,7 +109,8 @@ def test_what_no_method_says_is_the_bases_too():
         base_algorithm = FedWMSAM()
 
     assert OnWMSAM().on_server == {"c"}
-    assert FedNova(mu=0.3).proximal == FedProx(0.3).proximal == 0.3
+    assert FedNova(mu=0.3).proximal_weight == FedProx(0.3).proximal_weight == 0.3
+    assert FedNova(mu=0.3, proximal="half").proximal_weight == FedProx(0.3, "half").proximal_weight == 0.15
 
 
 def test_they_are_ordinary_classes():

@@ -10,7 +10,7 @@ from tests.trainers.algorithms.naive import Clients, add, length, zeros
 from tests.trainers.algorithms.test_against_pseudo_code import relative_error
 from tests.trainers.algorithms.test_identities import after
 from tests.trainers.algorithms.test_wave_starts import EXACT, RAGGED, Naive, others_slow, same
-from tests.trainers.federations import SIZES, federation
+from tests.trainers.federations import SETTINGS, SIZES, federation
 from trainers import FedAvg, FedCM, FedGF, FedSAM, FedVARP, FedWMSAM
 
 
@@ -38,8 +38,9 @@ class NaiveFedVARP(Naive):
 class NaiveFedGF(Naive):
     """fedgf.py: calc_c, the mean, calc_perturbation; the clients' weighted_sum after the ascent step."""
 
-    def __init__(self, rho, rho_g, t_d, window):
+    def __init__(self, rho, rho_g, t_d, window, eps=0.0):
         super().__init__()
+        self.eps = eps
         self.rho, self.rho_g, self.t_d, self.length = rho, rho_g, t_d, window
         self.window, self.c, self.perturbed, self.shares = [], 0.0, None, []
 
@@ -49,7 +50,7 @@ class NaiveFedGF(Naive):
             x = w
             for gradient in self.minibatches(clients, i):
                 g = gradient(x)
-                up = add(x, g, self.rho / length(g))
+                up = add(x, g, self.rho / (length(g) + self.eps))
                 if self.perturbed is not None:
                     up = [self.c * p + (1 - self.c) * u for p, u in zip(self.perturbed, up, strict=True)]
                 x = add(x, gradient(up), -lr)
@@ -61,15 +62,16 @@ class NaiveFedGF(Naive):
         self.shares.append(self.c)
         new = clients.mean(models, sampled)
         back = add(w, new, -1.0)
-        self.perturbed = add(new, back, self.rho_g / length(back))
+        self.perturbed = add(new, back, self.rho_g / (length(back) + self.eps))
         return new
 
 
 class NaiveFedWMSAM(Naive):
     """Section 4.2 and Algorithm 1, with Δ by 1/(Kη); the server keeps c_i; α by the authors' server."""
 
-    def __init__(self, rho, lam, alpha, server_lr, w):
+    def __init__(self, rho, lam, alpha, server_lr, w, eps=0.0, k=None, first_lr=False):
         super().__init__()
+        self.eps, self.k, self.first_lr = eps, k, first_lr
         self.rho, self.lam, self.alpha, self.server_lr = rho, lam, alpha, server_lr
         self.delta, self.c, self.ci, self.alphas = zeros(w), zeros(w), [zeros(w) for _ in SIZES], []
 
@@ -81,7 +83,7 @@ class NaiveFedWMSAM(Naive):
             x, target, steps = w, w, 0
             for gradient in self.minibatches(clients, i):
                 towards = add(target, x, -1.0)
-                point = add(x, towards, self.rho / length(towards)) if length(towards) > 0 else x
+                point = add(x, towards, self.rho / (length(towards) + self.eps)) if length(towards) > 0 else x
                 g = gradient(point)
                 x = add(x, add([self.alpha * t for t in g], own, 1 - self.alpha), -lr)
                 target, steps = add(target, own), steps + 1
@@ -91,16 +93,16 @@ class NaiveFedWMSAM(Naive):
             norms = length(d) * length(self.delta)
             inner = sum((a * b).sum() for a, b in zip(d, self.delta, strict=True))
             likeness.append([inner / norms + 1 if norms > 0 else torch.zeros((), dtype=torch.float64)])
-        moved = zeros(w)
+        moved, rate = zeros(w), SETTINGS["lr"] if self.first_lr else lr
         for i, d, steps in zip(sampled, changes, counts, strict=True):
-            change = add([-t for t in self.c], d, -1 / (steps * lr))
+            change = add([-t for t in self.c], d, -1 / ((self.k or steps) * rate))
             self.ci[i] = add(self.ci[i], change)
             moved = add(moved, change, clients.p[i])
         self.c = add(self.c, moved)
         share = sum(clients.p[i] for i in sampled)
         mean_steps = sum(clients.p[i] * k for i, k in zip(sampled, counts, strict=True)) / share
         mean = clients.mean(changes, sampled)
-        self.delta = [-t / (mean_steps * lr) for t in mean]
+        self.delta = [-t / ((self.k or mean_steps) * rate) for t in mean]
         target = clients.mean(likeness, sampled)[0].clamp(0.1, 0.9)
         self.alpha = ((1 - self.lam) * self.alpha + self.lam * target).item()
         self.alphas.append(self.alpha)
@@ -141,6 +143,12 @@ def test_fedgf(rho, rho_g, t_d, window):
         assert len(set(reference.shares)) > 1, reference.shares
 
 
+def test_norm_eps_is_in_both_perturbations_of_fedgf():
+    reference = NaiveFedGF(0.3, 0.2, 1.0, 2, eps=0.5)
+    assert relative_error(FedGF(0.3, 0.2, 1.0, 2), reference.round, **RAGGED, norm_eps=0.5) < EXACT
+    assert set(reference.shares) - {0.0}, "c must not be 0 throughout"
+
+
 def test_fedgf_is_fedsam_in_its_first_round_and_while_clients_stay_near():
     same(FedGF(0.3, t_d=0.0), FedSAM(0.3), 1, **RAGGED)
     same(FedGF(0.3, t_d=1e6), FedSAM(0.3), **RAGGED)
@@ -171,6 +179,20 @@ def test_fedwmsam(rho, lam, alpha, server_lr, weighting):
     assert relative_error(algorithm, reference.round, **RAGGED, weighting=weighting) < EXACT
     assert reference.alphas[0] == pytest.approx((1 - lam) * alpha + lam * 0.1)  # nothing to agree with yet
     assert len({round(a, 6) for a in reference.alphas}) > 1 or lam < 0.1
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    others_slow(
+        ({"norm_eps": 0.5, "dual_steps": "first", "dual_lr": "first"}, {"eps": 0.5, "k": 3 * 5 / 4, "first_lr": True}),
+        ({"norm_eps": 0.5}, {"eps": 0.5}),
+        ({"dual_steps": "mean"}, {"k": 9}),
+        ({"dual_lr": "first"}, {"first_lr": True}),
+    ),
+)
+def test_fedwmsam_in_the_form_of_a_repository(changes, told):
+    reference = NaiveFedWMSAM(0.3, 0.4, 0.3, 0.8, Clients().start(), **told)
+    assert relative_error(FedWMSAM(0.3, 0.4, 0.3, 0.8), reference.round, **RAGGED, **changes) < EXACT
 
 
 def test_fedwmsams_control_variate_is_the_mean_of_all_clients():

@@ -29,7 +29,6 @@ from trainers import (
     Normalised,
     Parts,
     Relaxed,
-    Scaffold,
 )
 from trainers.parts.server_optimizers import LocalSteps
 from trainers.parts.server_steps import gradients_in
@@ -259,31 +258,6 @@ def test_fedexp(eps, decay):
 def test_fedswa(rho, alpha):
     reference = NaiveFedSWA(rho, alpha, weight_decay=0.1)
     assert relative_error(FedSWA(rho, alpha), reference.round, weight_decay=0.1, **RAGGED) < EXACT
-
-
-def test_a_falling_rate_scales_control_variates_by_the_sum_of_the_rates():
-    """SCAFFOLD's c_i⁺ = c_i − c − d_i/Σ_k η_k, as FedMoSWA has it."""
-    reference, rho = NaiveFedSWA(0.2, 1.0), 0.2
-    state = {}
-
-    def advanced(clients, w, sampled, lr):
-        reference.number += 1
-        state.setdefault("c", zeros(w))
-        state.setdefault("own", [zeros(w) for _ in SIZES])
-        c, models = state["c"], []
-        for i in sampled:
-            x, order, total = w, list(reference.minibatches(clients, i)), 0.0
-            for k, gradient in enumerate(order):
-                rate = lr * (1 - k / len(order) + rho * k / len(order))
-                x = add(x, add(add(gradient(x), state["own"][i], -1.0), c), -rate)
-                total += rate
-            change = add([-t for t in c], add(x, w, -1.0), -1 / total)
-            state["own"][i] = add(state["own"][i], change)
-            state["c"] = add(state["c"], change, clients.p[i])
-            models.append(x)
-        return clients.mean(models, sampled)
-
-    assert relative_error(Scaffold(), advanced, parts=Parts(local_schedule=Linear(rho)), **RAGGED) < EXACT
 
 
 def same(one, other, rounds=4, **changes):

@@ -115,6 +115,9 @@ SETTINGS = {
     "steps": {"local_steps": 3},
     "clipped directions": {"clip": 0.05},
     "clipped gradients": {"clip": 0.05, "clip_at": "gradient"},
+    "clipped gradients with an ε": {"clip": 0.05, "clip_at": "gradient", "clip_eps": 0.01},
+    "clipped without the linear term": {"clip": 0.05, "clip_at": "linear", "clip_eps": 0.01},
+    "duals by the mean client": {"dual_steps": "mean", "dual_lr": "first"},
     "one client": {"per_round": 1},
     "bernoulli": {"sampling": "bernoulli"},
     "unbiased": {"aggregation": "unbiased"},
@@ -155,7 +158,7 @@ def images() -> Samples:
 
 
 @pytest.mark.parametrize("parts", [Parts(), Parts(cutout=2, mixup=True), Parts(ascent=SAM(0.1), man=MAN(0.1))])
-@pytest.mark.parametrize("augment", ["none", "flip-crop"])
+@pytest.mark.parametrize("augment", ["none", "flip-crop", "flip-crop-half"])
 def test_images_with_augmentation(parts, augment):
     require_equal(*both(Scaffold(), parts, module=image_net(False), data=images(), augment=augment))
 

@@ -12,6 +12,7 @@ from trainers import SAM, FedAvg, State
 from trainers.algorithm import Round
 from trainers.federation.batches import batch_indices
 from trainers.federation.client_store import ClientStore
+from trainers.federation.local import LocalWork, draw
 from trainers.parts.augmentation import cutout, flip_crop, mixup
 from trainers.parts.parts import Parts
 
@@ -231,3 +232,16 @@ def test_mixup_is_refused_on_token_ids_and_taken_on_vectors():
     with pytest.raises(FedscapeError, match="token ids"):
         federation(FedAvg(), Parts(mixup=True), data=tokens)
     assert federation(FedAvg(), Parts(mixup=True)).step().train_loss > 0
+
+
+def test_flip_crop_half_crops_half_of_the_normalised_images_and_pads_them_with_zeros():
+    """FedDyn's utils_dataset.py:579-586: one half flipped, one half cropped, after normalisation."""
+    images = torch.full((4000, 1, 4, 4), 7, dtype=torch.uint8)
+    mean, std = torch.full((1, 1, 1), 3.0), torch.full((1, 1, 1), 2.0)
+    data = Samples(images, torch.zeros(4000, dtype=torch.long), mean, std)
+    work = LocalWork(1, 4, 0.0, "flip-crop-half", 0)
+    drawn = draw(data, torch.arange(4000), work, torch.Generator().manual_seed(0), torch.float32).inputs
+    full = float(data.prepare(images[:1], torch.float32).max())
+    assert set(drawn.unique().tolist()) == {0.0, full}  # the border is the mean, not a black pixel
+    whole = float((drawn == full).flatten(1).all(dim=1).float().mean())
+    assert abs(whole - (1 / 2 + 1 / 2 / 81)) < 0.03  # not cropped, or cropped by (4, 4) of 9 · 9 corners

@@ -119,7 +119,13 @@ def test_the_file_holds_the_mean_of_the_captured_rounds(run):
     mean = sum(flat(c.parameters.values()) for c in kept) / 2
     torch.testing.assert_close(flat(averaged.parameters.values()), mean, rtol=1e-12, atol=1e-14)
     assert averaged.round == 8
-    assert averaged.algorithm["parts"]["swa"] == {"name": "swa", "start": 0.5, "cycle": 2, "lr": 0.01}
+    assert averaged.algorithm["parts"]["swa"] == {
+        "name": "swa",
+        "start": 0.5,
+        "cycle": 2,
+        "lr": 0.01,
+        "variant": "paper",
+    }
     assert averaged.model == kept[1].model
     assert not torch.equal(flat(averaged.parameters.values()), flat(kept[1].parameters.values()))
 
