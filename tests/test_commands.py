@@ -29,7 +29,8 @@ from landscape.terminal.options import misspelt, options
 from landscape.terminal.program import COMMANDS
 from landscape.version import __version__
 from tests.conftest import REPOSITORY
-from trainers import FedAvg, Settings, train
+from tests.trainers.usual import usual
+from trainers import ALGORITHMS, FedAvg, Settings, train
 
 MAINS = (
     trainers.__main__, analysis.hessian.__main__, analysis.surface.__main__, analysis.corruptions.__main__,
@@ -38,6 +39,12 @@ MAINS = (
 )  # fmt: skip
 KINDS = {program: kind for main in MAINS for program, kind in main.kinds().items()}
 NAMES = {program: {name for option in options(*kind) for name in option.names} for program, kind in KINDS.items()}
+
+
+def of_an_algorithm(program: str) -> bool:
+    """Whether it is a training with another algorithm than the fast test takes."""
+    name = program.removeprefix("python -m trainers ")
+    return name in ALGORITHMS and name not in ("fedavg", "fedsmoo", "fedsol")
 
 
 @pytest.fixture(autouse=True)
@@ -56,7 +63,7 @@ def said(capsys, *words: object) -> tuple[int, str, str]:
     return code, printed.out, printed.err
 
 
-@pytest.mark.parametrize("program", KINDS)
+@pytest.mark.parametrize("program", usual(KINDS, among=[program for program in KINDS if not of_an_algorithm(program)]))
 def test_help_all_has_every_option_and_help_only_options_that_there_are(program, capsys):
     kind, config = KINDS[program]
     for word, every in (("--help-all", True), ("--help", False)):
@@ -259,7 +266,7 @@ def hostile(tmp_path) -> Path:
     return tmp_path
 
 
-@pytest.mark.parametrize("form", ["script", "module", pytest.param("editable", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("form", usual(["script", "module", "editable"], among=["script"]))
 def test_own_files_called_like_our_packages_do_not_stand_in_for_them(form, hostile, tmp_path_factory, monkeypatch):
     monkeypatch.setenv("PYTHONPATH", str(REPOSITORY))
     script = (

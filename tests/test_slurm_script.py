@@ -51,7 +51,8 @@ def start(cluster, out, rounds):
     )
 
 
-@pytest.mark.parametrize("number", [signal.SIGUSR1, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGUSR1, signal.SIGTERM])
 def test_a_training_that_the_scheduler_stops_is_requeued_and_goes_on(cluster, tmp_path, number):
     """The signal goes to all processes of the job, as SLURM sends it: the script must survive it to requeue."""
     out = tmp_path / "run"

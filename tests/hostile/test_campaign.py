@@ -16,7 +16,7 @@ from tests.hostile.kinds import KINDS
 
 pytestmark = pytest.mark.skipif(not os.path.exists("/proc/self/clear_refs"), reason="memory is measured on Linux")
 FEW, MANY = 3, 300
-GROUPS = ("checkpoint", "state", "metrics resumed", "partition", "surface", "report")
+GROUPS = ("checkpoint", "state", "surface")
 """The kinds that the fast test takes."""
 
 
@@ -56,6 +56,7 @@ def test_thousands_of_files_are_read_or_refused_in_a_sentence(kind):
         campaign()
 
 
+@pytest.mark.slow
 def test_the_judge_sees_tracebacks_crashes_hangs_and_memory(monkeypatch):
     """Otherwise the campaign proves nothing."""
     with Judge("judged") as judge:

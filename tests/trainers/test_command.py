@@ -6,6 +6,7 @@ import re
 import pytest
 
 from landscape.terminal.command import run
+from tests.trainers.usual import usual
 from trainers import ALGORITHMS
 from trainers.__main__ import main
 
@@ -20,7 +21,7 @@ def test_help_lists_the_algorithms_with_their_papers(capsys):
         assert kind.paper in text
 
 
-@pytest.mark.parametrize("name", list(ALGORITHMS))
+@pytest.mark.parametrize("name", usual(ALGORITHMS))
 def test_help_of_an_algorithm_shows_its_hyper_parameters_with_symbols_and_defaults(name, capsys):
     with pytest.raises(SystemExit):
         main([name, "--help-all"])

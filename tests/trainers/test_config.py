@@ -8,6 +8,7 @@ import pytest
 from landscape import FedscapeError
 from landscape.storage.files import write_json
 from tests.conftest import REPOSITORY
+from tests.trainers.usual import usual
 from trainers import (
     ALGORITHMS,
     ASAM,
@@ -66,7 +67,7 @@ def again(run, folder, *words):
     return PlannedRun(command.algorithm, command.settings, command.parts)
 
 
-@pytest.mark.parametrize("name", list(dict(ALGORITHMS.items())))
+@pytest.mark.parametrize("name", usual(dict(ALGORITHMS.items())))
 def test_config_json_of_every_algorithm_is_the_same_run_again(name, tmp_path):
     run = PlannedRun(changed(ALGORITHMS.get(name)), OTHER)
     found = again(run, tmp_path)
@@ -81,7 +82,12 @@ def test_config_json_of_every_part_is_the_same_run_again(parts, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("protocol", "name"), [(each.name, one) for each in PROTOCOLS.values() for one in each.algorithms]
+    ("protocol", "name"),
+    [
+        pytest.param(each.name, one, marks=() if one == list(each.algorithms)[-1] else pytest.mark.slow)
+        for each in PROTOCOLS.values()
+        for one in each.algorithms
+    ],
 )
 def test_config_json_of_a_run_under_a_protocol_is_the_same_run_again_with_its_name(protocol, name, tmp_path):
     command = read([name, "--protocol", protocol, "--lr", "0.3", "--swa", "--man", "0.2"])

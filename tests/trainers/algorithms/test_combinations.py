@@ -12,6 +12,7 @@ from landscape import Checkpoint, FedscapeError, Landscape, Samples
 from landscape.activations import MAN
 from landscape.compute.randomness import torch_generator
 from tests.trainers.federations import SIZES, federation, samples
+from tests.trainers.usual import USUAL
 from trainers import (
     ALGORITHMS,
     ASAM,
@@ -178,6 +179,7 @@ def test_a_combination_resumes_with_and_without_batchnorm(case, mode):
     assert whole.averaged.count == (2 if COMBINATIONS[case][1].swa else 0)
 
 
+@pytest.mark.slow
 @CASES
 def test_a_combination_on_digits_leaves_a_checkpoint_that_says_what_it_is(case, tmp_path):
     algorithm, parts, own = COMBINATIONS[case]
@@ -276,7 +278,14 @@ def without_parts(name):
     return ours.server.w
 
 
-@pytest.mark.parametrize(("name", "part"), [pair for pair in PAIRS if pair[0] not in REFUSED.get(pair[1], {})])
+@pytest.mark.parametrize(
+    ("name", "part"),
+    [
+        pytest.param(*pair, marks=() if pair[0] in USUAL else pytest.mark.slow)
+        for pair in PAIRS
+        if pair[0] not in REFUSED.get(pair[1], {})
+    ],
+)
 def test_everything_else_goes_together_and_makes_a_difference(name, part):
     algorithm, parts = ALGORITHMS.get(name)(), Parts(**{part: PARTS[part]})
     parts.check(algorithm)

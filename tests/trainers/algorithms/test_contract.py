@@ -12,6 +12,7 @@ import trainers.algorithms
 from landscape import FedscapeError, ParameterSpace, Partition
 from landscape.autograd.flat import FlatModule
 from tests.trainers.federations import SIZES, dropout_net, federation, net, partition, samples
+from tests.trainers.usual import USUAL
 from trainers import (
     ALGORITHMS,
     ASAM,
@@ -37,8 +38,11 @@ from trainers.parts import Surroundings
 ROUND = Round(2, 0.1, 0.4, steps=3)
 
 
-def algorithms():
-    return [pytest.param(kind(), id=name) for name, kind in ALGORITHMS.items()]
+def algorithms(fast=tuple(ALGORITHMS)):
+    return [
+        pytest.param(kind(), id=name, marks=() if name in fast else pytest.mark.slow)
+        for name, kind in ALGORITHMS.items()
+    ]
 
 
 @pytest.mark.parametrize("algorithm", algorithms())
@@ -233,7 +237,7 @@ def test_a_sampled_client_with_zero_weight_leaves_the_servers_model():
     assert torch.equal(ours.server.w, plain.server.w)
 
 
-@pytest.mark.parametrize("algorithm", algorithms())
+@pytest.mark.parametrize("algorithm", algorithms(USUAL))
 def test_weightings_agree_on_equal_sizes(algorithm):
     equal = Partition(tuple(np.split(np.arange(63), 7)))
     ends = []
@@ -245,7 +249,7 @@ def test_weightings_agree_on_equal_sizes(algorithm):
     torch.testing.assert_close(*ends, rtol=1e-10, atol=1e-12)
 
 
-@pytest.mark.parametrize("algorithm", algorithms())
+@pytest.mark.parametrize("algorithm", algorithms(USUAL))
 def test_renaming_clients_renames_them_and_nothing_else(algorithm):
     """The partition's order of clients decides ids and draws only: with all of them sampled, w is the same."""
     order = [4, 2, 6, 0, 5, 1, 3]

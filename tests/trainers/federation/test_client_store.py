@@ -210,7 +210,7 @@ for round in range(done, rounds):
 """
 
 
-@pytest.mark.parametrize("where", ["disk", "host"])
+@pytest.mark.parametrize("where", ["disk", pytest.param("host", marks=pytest.mark.slow)])
 def test_killed_at_any_moment_by_the_system(where, tmp_path):
     kills = 0
     for rounds_first in (1, 7, 20):

@@ -33,6 +33,7 @@ from tests.trainers.federation.test_batched import (
     require_equal,
 )  # fmt: skip
 from tests.trainers.federations import dropout_net, federation, samples
+from tests.trainers.usual import usual
 from trainers import (
     LESAM,
     MAN,
@@ -82,7 +83,7 @@ def both(algorithm, parts=None, *, rounds=ROUNDS, **changes):
     return first, second, [(first.step(), second.step()) for _ in range(rounds)]
 
 
-@pytest.mark.parametrize("name", [name for name, _ in ALGORITHMS.items()])
+@pytest.mark.parametrize("name", usual(name for name, _ in ALGORITHMS.items()))
 def test_every_algorithm_with_unequal_clients(name):
     require_equal(*both(dict(ALGORITHMS.items())[name]()))
 
@@ -249,7 +250,7 @@ def test_what_the_federation_keeps_is_not_the_memory_that_steps_overwrite():
     assert all(torch.equal(t, before[client][name]) for client, state in kept.items() for name, t in state.items())
 
 
-@pytest.mark.parametrize("name", [name for name, _ in ALGORITHMS.items()])
+@pytest.mark.parametrize("name", usual(name for name, _ in ALGORITHMS.items()))
 def test_no_step_fetches_anything_from_another_device(name, monkeypatch):
     """On the device that has no memory, whose steps any tensor of the CPU would be seen in."""
     algorithm, meta = dict(ALGORITHMS.items())[name](), torch.device("meta")

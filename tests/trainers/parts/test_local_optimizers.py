@@ -7,6 +7,7 @@ from torch import nn
 from landscape import Checkpoint, FedscapeError
 from landscape.compute.randomness import torch_generator
 from tests.trainers.federations import SIZES, federation, net, partition, samples
+from tests.trainers.usual import usual
 from trainers import (
     ALGORITHMS,
     FedAvg,
@@ -124,7 +125,7 @@ def test_a_run_is_the_naive_loop_with_torchs_optimisers(kind, state):
     assert len(ours.store.fetch(sampled[0]).tensors()) == (0 if state == "fresh" else (1, 0, 3)[kind])
 
 
-@pytest.mark.parametrize("name", [name for name in ALGORITHMS if name not in REFUSED])
+@pytest.mark.parametrize("name", usual(name for name in ALGORITHMS if name not in REFUSED))
 def test_no_momentum_is_plain_steps_and_momentum_is_not(name):
     algorithm = ALGORITHMS.get(name)()
     ends = []

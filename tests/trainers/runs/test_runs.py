@@ -13,6 +13,7 @@ import torch
 import trainers.runs.run
 from landscape import Checkpoint, FedscapeError, Landscape
 from tests.processes import start_process
+from tests.trainers.usual import usual
 from trainers import ALGORITHMS, Centralised, FedAvg, FedSAM, FedSMOO, Settings, train
 from trainers.__main__ import main
 from trainers.runs import read_runs
@@ -101,7 +102,7 @@ def test_batch_order_does_not_hang_on_the_global_generator(tmp_path):
     assert torch.equal(parameters(a), parameters(b))
 
 
-@pytest.mark.parametrize("name", list(ALGORITHMS))
+@pytest.mark.parametrize("name", usual(ALGORITHMS))
 def test_more_rounds_later_equal_all_rounds_at_once(name, tmp_path):
     algorithm, settings = ALGORITHMS.get(name)(), {**SHORT, "rounds": 4}
     whole = train(algorithm, Settings(**settings), out=tmp_path / "whole")
