@@ -107,6 +107,7 @@ def ours(kind, path):
         "text": ("run    algorithm  status\n", TABLE),
         "json": ('{"runs": [{"run": 1, "algorithm": 2}], "more": 0}', TABLE),
         "lines": ('["key", 0.5, 0.25]\n', ()),
+        "parts": ('["0123456789abcdef01234567", {"part": []}]\n', ()),
         "page": ('<html><meta name="generator" content="Fedscape">', ()),
         "latex": ("% Fedscape\n", ()),
         "markdown": ("<!-- Fedscape -->\n", ()),

@@ -2,6 +2,7 @@
 
 import builtins
 import json
+from importlib.util import find_spec
 
 import pytest
 
@@ -9,6 +10,7 @@ from landscape import FedscapeError
 from trainers import FedAvg, Settings, train
 from trainers.federation.federation import Federation
 
+needs_tensorboard = pytest.mark.skipif(find_spec("tensorboard") is None, reason="tensorboard is not installed")
 SETTINGS = Settings(rounds=5, clients=4, per_round=2, local_steps=1, device="cpu", save_every=1)
 
 
@@ -38,12 +40,14 @@ def check(folder, rounds):
         assert [value for _, value in values] == pytest.approx([value for _, value in wanted], rel=1e-6), tag
 
 
+@needs_tensorboard
 def test_events_are_the_numbers_of_metrics_jsonl(tmp_path):
     train(FedAvg(), SETTINGS, out=tmp_path, log="tensorboard")
     check(tmp_path, 5)
 
 
 @pytest.mark.parametrize("first", ["tensorboard", None])
+@needs_tensorboard
 def test_a_resumed_run_has_each_round_once(tmp_path, monkeypatch, first):
     """Also those rounds that were trained without the log, or recorded and lost, as the state is saved after them."""
     pytest.importorskip("tensorboard", reason="tensorboard is not installed")
@@ -62,6 +66,7 @@ def test_a_resumed_run_has_each_round_once(tmp_path, monkeypatch, first):
     check(tmp_path, 5)
 
 
+@needs_tensorboard
 def test_rounds_that_were_logged_and_lost_are_replaced(tmp_path):
     """The state is that of an earlier round than the last event: a process may be killed between the two."""
     pytest.importorskip("tensorboard", reason="tensorboard is not installed")
