@@ -229,8 +229,8 @@ measure_surface(checkpoint, points=int(points), store=path)
     ("name", "count", "points"),
     [
         pytest.param("__call__", 137, 15, id="while a point is measured"),
-        pytest.param("fsync", 5, 15, id="while the file is written"),
-        pytest.param("replace", 5, 15, id="before the new file takes the old one's place"),
+        pytest.param("fsync", 5, 15, id="while the file is written", marks=pytest.mark.slow),
+        pytest.param("replace", 5, 15, id="before the new file takes the old one's place", marks=pytest.mark.slow),
         pytest.param("__call__", 62, 31, id="while points are chosen"),
     ],
 )

@@ -194,7 +194,9 @@ def hessian(net: Case, batch_size: int) -> Tensor:
     return landscape.hvp(net.w, torch.eye(len(net.w), dtype=torch.float64))
 
 
-@pytest.mark.parametrize("name", NETS)
+@pytest.mark.parametrize(
+    "name", [name if k % 2 else pytest.param(name, marks=pytest.mark.slow) for k, name in enumerate(NETS)]
+)
 def test_hessian_is_the_dense_double_backward_and_the_difference_of_gradients(name):
     net = case(*NETS[name])
     found = hessian(net, 4)

@@ -103,7 +103,9 @@ def work(rank: int, world: int, folder: str) -> None:
     dist.destroy_process_group()
 
 
-@pytest.fixture(scope="module", params=[1, 2, 3])
+@pytest.fixture(
+    scope="module", params=[pytest.param(1, marks=pytest.mark.slow), 2, pytest.param(3, marks=pytest.mark.slow)]
+)
 def ranks(request, tmp_path_factory):
     """Each rank's results and counts, for a number of processes."""
     folder = tmp_path_factory.mktemp("ranks")

@@ -61,7 +61,7 @@ def test_text_of_svg_is_text(tmp_path):
     assert "λ → 0" in text
 
 
-@pytest.mark.parametrize("style", ["screen", "paper"])
+@pytest.mark.parametrize("style", ["screen", pytest.param("paper", marks=pytest.mark.slow)])
 @pytest.mark.parametrize(
     "suffix", ["pdf", "svg", *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("svgz", "ps", "eps")), "png"]
 )

@@ -164,6 +164,7 @@ MODES = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("case", "mode"), MODES)
 def test_a_combination_resumes_with_and_without_batchnorm(case, mode):
     changes = {} if mode == "groupnorm" else {"normalised": True, "batchnorm": mode}

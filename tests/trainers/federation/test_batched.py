@@ -11,6 +11,7 @@ from torch import nn
 from landscape import FedscapeError, Partition, Samples
 from landscape.autograd.flat import FlatModule
 from tests.trainers.federations import SIZES, dropout_net, federation, partition, samples
+from tests.trainers.usual import usual
 from trainers import (
     ASAM,
     GSAM,
@@ -78,7 +79,7 @@ def require_equal(first, second, records):
         assert [getattr(new, name) for name in same] == [getattr(old, name) for name in same]
 
 
-@pytest.mark.parametrize("name", [name for name, _ in ALGORITHMS.items() if name != "fedrobust"])
+@pytest.mark.parametrize("name", usual(name for name, _ in ALGORITHMS.items() if name != "fedrobust"))
 def test_every_algorithm_with_unequal_clients(name):
     require_equal(*both(dict(ALGORITHMS.items())[name]()))
 

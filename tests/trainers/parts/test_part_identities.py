@@ -65,7 +65,9 @@ def name(value):
     return type(value).__name__ if not isinstance(value, Parts) else " + ".join(value.chosen())
 
 
-@pytest.mark.parametrize("changes", BATCHES, ids=["full", "batches"])
+@pytest.mark.parametrize(
+    "changes", [pytest.param(BATCHES[0], marks=pytest.mark.slow, id="full"), pytest.param(BATCHES[1], id="batches")]
+)
 @pytest.mark.parametrize(
     ("algorithm", "base", "parts"),
     [

@@ -52,7 +52,9 @@ def _wanted(exact, which, k):
 
 
 @pytest.mark.parametrize("name", SPECTRA)
-@pytest.mark.parametrize("which", ["largest", "smallest", "magnitude", "both"])
+@pytest.mark.parametrize(
+    "which", ["largest", *(pytest.param(w, marks=pytest.mark.slow) for w in ("smallest", "magnitude", "both"))]
+)
 @pytest.mark.parametrize("k", [pytest.param(1, marks=pytest.mark.slow), 5])
 @pytest.mark.parametrize(
     "dtype", [pytest.param(torch.float64, marks=pytest.mark.slow), torch.float32], ids=["float64", "float32"]
