@@ -125,7 +125,9 @@ def with_config(
     names = {name for option in every for name in option.names}
     back = {_option(f"no_{name}") for name in found} - names
     rest = [word for word in rest if word.replace("_", "-") not in back]
-    return [algorithm, *option_words(left, every, file), *rest, f"--config={file}"]
+    other = str(found.get("algorithm", algorithm))
+    place = file if other == algorithm else f"{file}, which is of {other} and not of {algorithm}"
+    return [algorithm, *option_words(left, every, place), *rest, f"--config={file}"]
 
 
 def option_words(values: Mapping[str, Any], every: Sequence[Option], place: object) -> list[str]:
