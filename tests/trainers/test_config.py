@@ -257,6 +257,8 @@ def test_a_run_of_an_earlier_version_asks_for_what_it_does_not_say(name):
 
 
 def test_options_of_another_algorithm_are_told_by_whose_they_are(tmp_path):
-    (tmp_path / "run.toml").write_text('algorithm = "fedasam"\neta = 0.3\n')
-    with pytest.raises(FedscapeError, match=r"run.toml, which is of fedasam and not of fedavg: there is no option eta"):
+    (tmp_path / "run.toml").write_text('algorithm = "scaffold"\nsizes = "relative"\n')
+    with pytest.raises(
+        FedscapeError, match=r"run.toml, which is of scaffold and not of fedavg: there is no option sizes"
+    ):
         read(["fedavg", "--config", str(tmp_path / "run.toml")])
