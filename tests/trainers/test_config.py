@@ -34,6 +34,7 @@ from trainers import (
 from trainers.__main__ import main, read
 from trainers.protocols import PROTOCOLS
 from trainers.runs import PlannedRun
+from trainers.runs.given import given
 
 OTHER = Settings(
     rounds=3, clients=7, per_round=3, lr=1 / 3, weight_decay=1e-7, batch_size="full", local_steps=2, seed=-4,
@@ -262,3 +263,9 @@ def test_options_of_another_algorithm_are_told_by_whose_they_are(tmp_path):
         FedscapeError, match=r"run.toml, which is of scaffold and not of fedavg: there is no option sizes"
     ):
         read(["fedavg", "--config", str(tmp_path / "run.toml")])
+
+
+@pytest.mark.parametrize("part", ["man", "ascent", "swa"])
+def test_a_part_that_is_no_part_is_told_as_damage(part):
+    with pytest.raises(FedscapeError, match=f"config.json is damaged: the part {part} is"):
+        given({"algorithm": {"name": "fedavg"}, "parts": {part: "x"}, "settings": {}})

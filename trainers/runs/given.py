@@ -38,6 +38,6 @@ def given(config: Mapping[str, Any]) -> dict[str, Any]:
         if part := parts.get(flag.name):
             try:
                 found |= flag.recorded(part)
-            except (KeyError, TypeError, ValueError) as error:
+            except (AttributeError, KeyError, TypeError, ValueError) as error:
                 raise FedscapeError(f"config.json is damaged: the part {flag.name} is {shown(part)}") from error
     return {**found, **config["settings"]}
