@@ -22,7 +22,7 @@ from landscape import FedscapeError
 from landscape.compute.devices import cpu_threads
 from landscape.compute.distributed import apart, rank_and_world, sum_over_ranks
 from landscape.compute.memory import keep_freed_memory
-from landscape.terminal.stopping import deaf
+from landscape.terminal.stopping import deaf, deferring
 
 Place = tuple[float, float]
 Values = dict[str, float]
@@ -115,7 +115,9 @@ class Workers:
             self._pool = ProcessPoolExecutor(self._processes, spawn, _begin_spawned, (sent,))
         try:
             try:
-                self._pool.submit(_nothing).result()  # forks, before a progress bar has its thread
+                with deferring() as stop:  # a pool that is half started can be neither used nor shut down
+                    self._pool.submit(_nothing).result()  # forks, before a progress bar has its thread
+                stop.now()
             except BrokenProcessPool:
                 raise FedscapeError(
                     "the worker processes could not start: a script that measures needs `if __name__ == '__main__':` "
