@@ -6,13 +6,14 @@ from __future__ import annotations
 import shlex
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, is_dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal, Protocol
 
 import tyro
 
 from analysis.source import Source
+from figures.measurements import Recipe
 from landscape.checkpoints.foreign import checkpoint_file
 from landscape.datasets import load_dataset
 from landscape.storage.outputs import ForceFlag, Output, check_outputs, pictures
@@ -37,22 +38,7 @@ class Compare:
     """two to seven checkpoint files of the same data set, or run directories for their ckpt.pt"""
     out: Annotated[Path, tyro.conf.arg(metavar="DIR")] = Path("compare")
     """folder for compare.png, .pdf, .svg, .txt and .csv"""
-    top: int = 10
-    """how many of the largest eigenvalues"""
-    points: int = 21
-    """points along each axis of the surfaces"""
-    span: float = 1.0
-    """farthest step along a direction of the surfaces; at 1 each filter has moved by its own length"""
-    trace_tolerance: float = 0.02
-    """standard error wanted of the trace, as a share of it"""
-    trace_probes: int = 100
-    """at most so many random probes of the trace"""
-    probes: int = 8
-    """random probes of the density: more narrow its error"""
-    steps: int = 40
-    """Lanczos steps of each probe of the density"""
-    seed: int = 0
-    """of all random vectors; the surfaces share their random numbers"""
+    recipe: Recipe = field(default_factory=Recipe)
     force: ForceFlag = False
     quiet: bool = False
     """no progress bars"""
@@ -63,8 +49,7 @@ class Compare:
         """Measure, draw, print."""
         from figures.comparison import compare, written
 
-        own = ("checkpoints", "out", "force", "quiet")
-        options = {name: value for name, value in vars(self).items() if name not in own}
+        options = {**vars(self.recipe), "source": self.source, "style": self.style}
         read = [checkpoint_file(file) for file in self.checkpoints]
         check_outputs(written("--out", self.out, paper=self.style.paper), read, force=self.force)
         with continuing(f"the measurements so far are in {self.out / 'cache'}: the same command continues"):
@@ -86,24 +71,9 @@ class Report:
     """checkpoint files of one data set, or run directories for their ckpt.pt"""
     out: Annotated[Path, tyro.conf.arg(metavar="FILE", aliases=("-o",))] = Path("report.html")
     """the page; measurements go to a folder of its name without .html"""
-    top: int = 10
-    """how many of the largest eigenvalues"""
-    points: int = 21
-    """points along each axis of the surfaces"""
-    span: float = 1.0
-    """farthest step along a direction of the surfaces; at 1 each filter has moved by its own length"""
+    recipe: Recipe = field(default_factory=Recipe)
     no_surfaces: bool = False
     """measure no surfaces"""
-    trace_tolerance: float = 0.02
-    """standard error wanted of the trace, as a share of it"""
-    trace_probes: int = 100
-    """at most so many random probes of the trace"""
-    probes: int = 8
-    """random probes of the density: more narrow its error"""
-    steps: int = 40
-    """Lanczos steps of each probe of the density"""
-    seed: int = 0
-    """of all random vectors; the surfaces share their random numbers"""
     force: ForceFlag = False
     quiet: bool = False
     """no progress bars"""
@@ -114,14 +84,11 @@ class Report:
         from figures.report import verdict
         from figures.reporting import write_report
 
-        own = ("checkpoints", "out", "no_surfaces", "force", "quiet", "source")
-        options = {name: value for name, value in vars(self).items() if name not in own}
         read = [checkpoint_file(file) for file in self.checkpoints]
         check_outputs([Output("--out", self.out, "page")], read, force=self.force)
-        given = {name: value for name, value in vars(self.source).items() if value is not None}
         with continuing(f"the measurements so far are in {self.out.with_suffix('')}: the same command continues"):
             subjects = write_report(
-                self.checkpoints, self.out, **options, surfaces=not self.no_surfaces, options=given,
+                self.checkpoints, self.out, self.recipe, source=self.source, surfaces=not self.no_surfaces,
                 command=self._command(), progress=not self.quiet,
             )  # fmt: skip
         print("\n".join(verdict(subjects)))
@@ -130,9 +97,9 @@ class Report:
     def _command(self) -> str:
         """The command line that makes the page again: what differs from the defaults."""
         words = ["fedscape", "report", *map(str, self.checkpoints)]
-        for options, usual in ((self, type(self)(())), (self.source, Source())):
+        for options, usual in ((self, type(self)(())), (self.recipe, Recipe()), (self.source, Source())):
             for name, value in vars(options).items():
-                if name in ("checkpoints", "source", "force", "quiet") or value == getattr(usual, name):
+                if is_dataclass(value) or name in ("checkpoints", "force", "quiet") or value == getattr(usual, name):
                     continue
                 several = isinstance(value, (tuple, list))
                 texts = [] if value is True else [str(each) for each in (value if several else [value])]

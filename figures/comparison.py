@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from analysis.source import Source
 from analysis.style import COLOURS
 from figures.graph import Store
-from figures.measurements import Measurements
+from figures.measurements import Measurements, Recipe
 from figures.sheet import Subject, draw_sheet
 from landscape import Checkpoint, FedscapeError
 from landscape.checkpoints.checkpoint import run_files
@@ -137,55 +137,31 @@ def compare(
     _require_number(len(checkpoints))
     source = source or Source()
     loaded = [open_checkpoint(path, **source.naming) for path in checkpoints]
-    _require_one_data_set(loaded)
+    require_one_data_set(loaded)
     folder = make_directory(out)
     measure = Measurements(Store(folder / "cache"), source, seed, progress)
     comparison = compare_measured(
         [(path, checkpoint, measure) for path, checkpoint in zip(checkpoints, loaded, strict=True)],
-        top=top,
-        points=points,
-        span=span,
-        trace_tolerance=trace_tolerance,
-        trace_probes=trace_probes,
-        probes=probes,
-        steps=steps,
+        Recipe(top, points, span, trace_tolerance, trace_probes, probes, steps, seed),
     )
     stem, chosen = folder / "compare", PictureStyle.of(style)
     drawn = save_figures(draw_picture(comparison.sheet, style=chosen), stem, ("png", "pdf", "svg"), chosen, dpi=120)
     return Comparison(comparison.subjects, [*drawn, *comparison.table().save(stem)])
 
 
-def compare_measured(
-    models: Sequence[tuple[str | Path, Checkpoint, Measurements]],
-    *,
-    top: int = 10,
-    points: int = 21,
-    span: float = 1.0,
-    trace_tolerance: float = 0.02,
-    trace_probes: int = 100,
-    probes: int = 8,
-    steps: int = 40,
-) -> Comparison:
+def compare_measured(models: Sequence[tuple[str | Path, Checkpoint, Measurements]], recipe: Recipe) -> Comparison:
     """:func:`compare` of checkpoints that have been opened, each measured in a store of its own; nothing is drawn.
 
     Args:
         models: of each its file, what is in it, and how it is measured.
-        top, points, span, trace_tolerance, trace_probes, probes, steps: as in :func:`compare`.
+        recipe: what is measured; the seed is that of the measurements.
 
     Raises:
         FedscapeError: fewer than two checkpoints or more than seven, or checkpoints of different data.
     """
     loaded = [checkpoint for _, checkpoint, _ in models]
     _require_number(len(models))
-    _require_one_data_set(loaded)
-    spectrum = {
-        "top": top,
-        "trace_tolerance": trace_tolerance,
-        "trace_probes": trace_probes,
-        "density": True,
-        "density_probes": probes,
-        "density_steps": steps,
-    }
+    require_one_data_set(loaded)
     return Comparison(
         [
             Subject(
@@ -193,8 +169,8 @@ def compare_measured(
                 checkpoint,
                 _metrics(checkpoint),
                 measure.test(file, checkpoint),
-                measure.hessian(file, checkpoint, **spectrum),
-                measure.surface(file, checkpoint, points=points, span=span, exact=True),
+                measure.hessian(file, checkpoint, **recipe.spectrum),
+                measure.surface(file, checkpoint, **recipe.surface),
             )
             for label, (file, checkpoint, measure) in zip(distinct_labels(loaded), models, strict=True)
         ]
@@ -218,7 +194,12 @@ def _require_number(count: int) -> None:
         raise FedscapeError(f"{count} checkpoints are given: compare 2 to {_MOST}")
 
 
-def _require_one_data_set(loaded: Sequence[Checkpoint]) -> None:
+def require_one_data_set(loaded: Sequence[Checkpoint]) -> None:
+    """Refuse checkpoints of different data.
+
+    Raises:
+        FedscapeError: they are.
+    """
     data = sorted({str(checkpoint.data.get("name")) for checkpoint in loaded})
     if len(data) > 1:
         raise FedscapeError(f"the checkpoints are of different data ({', '.join(data)}): compare those of one data set")

@@ -3,33 +3,27 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
+from analysis.source import Source
 from analysis.surface.plots.page import check_page
-from figures.report import Origin, Subject, contents, grouped, labelled, report_page
+from figures.comparison import require_one_data_set
+from figures.graph import Store
+from figures.measurements import Measurements, Recipe
+from figures.report import Origin, Subject, contents, grouped, named, report_page
 from figures.runs import open_run
 from landscape import FedscapeError
 from landscape.storage.files import write_text
-
-_OPENING = ("model", "data", "data_dir", "normalise", "key", "loader", "device", "store")
 
 
 def write_report(
     checkpoints: Sequence[str | Path],
     out: str | Path,
+    recipe: Recipe | None = None,
     *,
-    top: int = 10,
-    points: int = 21,
-    span: float = 1.0,
+    source: Source | None = None,
     surfaces: bool = True,
-    trace_tolerance: float = 0.02,
-    trace_probes: int = 100,
-    probes: int = 8,
-    steps: int = 40,
-    seed: int = 0,
-    options: Mapping[str, Any] | None = None,
     command: str = "",
     progress: bool = False,
 ) -> list[Subject]:
@@ -41,14 +35,9 @@ def write_report(
         checkpoints: run directories (their last models) or checkpoints of one data set.
         out: the page, ``.html``.  Measurements are kept in a folder of its name without the ending: the next call
             reads them again, and continues those that were interrupted.
-        top: how many eigenvalues.
-        points, span: of the loss surfaces, as in :func:`analysis.measure_surface`.
-        surfaces: whether to measure them.
-        trace_tolerance: standard error wanted of the trace, as a share of it.
-        trace_probes: random probes of the trace at most.
-        probes, steps: of the spectral densities.
-        seed: of all random vectors; the surfaces share their random numbers.
-        options: of :func:`figures.open_run` and of the data (``samples``, ``split``, ``device``, ...).
+        recipe: what is measured.
+        source: data, device and arithmetic.
+        surfaces: whether to measure surfaces.
         command: what makes the page again, to be told in it.
         progress: show progress on stderr.
 
@@ -58,21 +47,9 @@ def write_report(
     """
     out = Path(out)
     check_page(out)
-    spectrum = {
-        "top": top,
-        "trace_tolerance": trace_tolerance,
-        "trace_probes": trace_probes,
-        "density": True,
-        "density_probes": probes,
-        "density_steps": steps,
-        "seed": seed,
-    }
+    given = source or Source()
     subjects = measured(
-        checkpoints,
-        options={**(options or {}), "store": out.with_suffix("")},
-        spectrum=spectrum,
-        surface={"points": points, "span": span, "exact": True, "seed": seed} if surfaces else None,
-        progress=progress,
+        checkpoints, out.with_suffix(""), recipe or Recipe(), given, surfaces=surfaces, progress=progress
     )
     write_text(out, report_page(contents(subjects, command)))
     return subjects
@@ -80,43 +57,38 @@ def write_report(
 
 def measured(
     paths: Sequence[str | Path],
+    folder: str | Path,
+    recipe: Recipe,
+    source: Source,
     *,
-    options: Mapping[str, Any],
-    spectrum: Mapping[str, Any],
-    surface: Mapping[str, Any] | None,
-    progress: bool,
+    surfaces: bool = True,
+    progress: bool = False,
 ) -> list[Subject]:
     """Measure models, or read what is kept of them.
 
     Args:
         paths: run directories or checkpoints.
-        options: of :func:`figures.open_run`, and of the data (``samples``, ``split``, ``dtype``, ...).
-        spectrum, surface: what to measure; no surface with ``None``.
-        progress: show progress on stderr.
+        folder: where measurements are kept, in ``measurements``.
+        recipe, source, surfaces, progress: as in :func:`write_report`.
 
     Raises:
         FedscapeError: no model, one given twice, models of different data, one that cannot be loaded or measured.
     """
-    opening = {name: value for name, value in options.items() if name in _OPENING}
-    rest = {name: value for name, value in options.items() if name not in _OPENING}
-    opened = [open_run(path, **opening) for path in paths]
+    opened = [open_run(path, **source.naming, device=source.device) for path in paths]
     if not opened:
         raise FedscapeError("a report is of at least one model: give run directories or checkpoints")
-    names = sorted({str(run.checkpoint.data.get("name")) for run in opened})
-    if len(names) > 1:
-        raise FedscapeError(f"the models are of different data ({', '.join(names)}): give those of one")
+    require_one_data_set([run.checkpoint for run in opened])
     files = [str(Path(run.file).resolve()) for run in opened]
     if twice := [file for file in files if files.count(file) > 1]:
         raise FedscapeError(f"{twice[0]} is given twice")
     origins = [Origin(run.file, run.checkpoint, run.run, run.algorithm, run.settings) for run in opened]
     groups = grouped(origins)
-    arithmetic = {name: value for name, value in rest.items() if name in ("dtype", "batch_size", "stream")}
+    measure = Measurements(Store(Path(folder)), source, recipe.seed, progress)
     found: list[Subject] = []
-    for run, origin, group, label in zip(opened, origins, groups, labelled(origins, groups), strict=True):
+    for origin, group, label in zip(origins, groups, named(origins, groups), strict=True):
         if progress:
             print(f"{len(found) + 1} of {len(opened)}: {label}", file=sys.stderr)
-        test = run.landscape(split="test", **arithmetic).evaluate()
-        report = run.spectrum(progress=progress, **rest, **spectrum)
-        around = None if surface is None else run.surface(progress=progress, **rest, **surface)
-        found.append(Subject(label, group, origin, test, report, around))
+        of = origin.file, origin.checkpoint
+        around = measure.surface(*of, **recipe.surface) if surfaces else None
+        found.append(Subject(label, group, origin, measure.test(*of), measure.hessian(*of, **recipe.spectrum), around))
     return found

@@ -20,7 +20,7 @@ from analysis.source import Source
 from analysis.surface import options as surface_options
 from figures.comparison import Comparison, compare_measured
 from figures.graph import Store
-from figures.measurements import Measurements
+from figures.measurements import Measurements, Recipe
 from landscape import Checkpoint, FedscapeError, Landscape
 from landscape.checkpoints.checkpoint import run_files
 from landscape.checkpoints.foreign import file_and_client, open_checkpoint
@@ -34,15 +34,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from xarray import DataTree
 
-_SPECTRUM: Mapping[str, Any] = {
-    "top": 10,
-    "trace_tolerance": 0.02,
-    "trace_probes": 100,
-    "density": True,
-    "density_probes": 8,
-    "density_steps": 40,
-}
-_SURFACE: Mapping[str, Any] = {"points": 21, "span": 1.0, "exact": True}
+_USUAL = Recipe()
 """What is measured unless something else is asked for: what :func:`figures.compare` measures."""
 _MARKED = ("model", "data", "partition", "clients", "per_round", "local_epochs", "lr")
 """Settings that are shown."""
@@ -177,7 +169,7 @@ class OpenedRun(Shown):
             TypeError: an option that there is not.
         """
         source, _, effort = grouped("spectrum", options, (self.source, Spectrum(), Effort()))
-        recipe = _recipe(options, _SPECTRUM)
+        recipe = _recipe(options, _USUAL.spectrum)
         return self._measurements(source, effort.seed, progress).hessian(self.file, self.checkpoint, **recipe)
 
     def density(self, *, progress: bool = False, **options: Any) -> Density:
@@ -201,7 +193,7 @@ class OpenedRun(Shown):
         """
         groups = self.source, surface_options.Grid(), surface_options.Quantities(), surface_options.Effort()
         source, grid, _, _ = grouped("surface", options, groups)
-        usual = dict(_SURFACE)
+        usual = _USUAL.surface
         if "tolerance" in options or "checks" in options:
             del usual["exact"]
         if grid.plane != "random":
@@ -257,14 +249,13 @@ class OpenedRun(Shown):
             TypeError: an option that there is not.
         """
         asked = {name: value for name, value in options.items() if name in _names_of(Source)}
-        recipe = {name: value for name, value in options.items() if name not in asked}
-        seed = int(recipe.pop("seed", 0))
+        recipe = Recipe(**{name: value for name, value in options.items() if name not in asked})
         runs = [self, *(each if isinstance(each, OpenedRun) else self._alike(each) for each in others)]
         models = []
         for each in runs:
             (source,) = grouped("compare", asked, (each.source,))
-            models.append((each.file, each.checkpoint, each._measurements(source, seed, progress)))
-        return compare_measured(models, **recipe)
+            models.append((each.file, each.checkpoint, each._measurements(source, recipe.seed, progress)))
+        return compare_measured(models, recipe)
 
     def _alike(self, path: str | Path) -> OpenedRun:
         """Another model, opened as this one was."""

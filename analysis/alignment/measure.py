@@ -18,8 +18,9 @@ from analysis.alignment.options import Asked
 from analysis.alignment.perturbations import Perturbations, cross_gains
 from analysis.alignment.plain import Plain
 from analysis.alignment.results import Alignment, RoundAlignment, RunAlignment
-from analysis.alignment.state import Kept, alone, key_of
+from analysis.alignment.state import Kept
 from analysis.arguments import grouped
+from analysis.kept import alone, key_of
 from analysis.source import Place
 from landscape import FedscapeError
 from landscape.checkpoints.foreign import file_and_client

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +12,7 @@ import numpy as np
 from analysis.arguments import grouped
 from analysis.corruptions.images import CorruptedImages, GeneratedImages, PublishedImages
 from analysis.corruptions.robustness import Robustness
+from analysis.kept import alone, kept_lines, key_of
 from analysis.source import Place
 from landscape import Checkpoint, Dataset, FedscapeError, Landscape, Samples
 from landscape.checkpoints.foreign import opened
@@ -23,9 +22,7 @@ from landscape.data.loaders import data_named
 from landscape.data.normalisation import Normalisation
 from landscape.data.samples import random_subset
 from landscape.storage.files import append_line
-from landscape.storage.lock import sole_writer
-from landscape.storage.reading import parse_json, read_text
-from landscape.storage.schema import Number, Row, Text, require
+from landscape.storage.schema import Number, Row, Text
 from landscape.terminal.progress import Progress
 from landscape.version import versions
 
@@ -85,7 +82,7 @@ def measure_corruptions(
         loaded, clean, source, names, levels, arithmetic
     )  # before the first image is made: a file may be missing
     untouched = np.array([_evaluated(landscape) for landscape in landscapes])
-    with _alone(state):
+    with alone(state):
         known = _Measured(state)
         known.fill(landscapes, source, [(name, level) for name in names for level in levels], keys, progress)
     found = np.array([known.values[key] for key in keys.flat]).reshape(*keys.shape, 2)
@@ -175,7 +172,7 @@ def _keys(
     Raises:
         FedscapeError: a file of published images is missing.
     """
-    of = {name: _key([clean.digest(), source.fingerprint(name), name, *arithmetic]) for name in names}
+    of = {name: key_of([clean.digest(), source.fingerprint(name), name, *arithmetic]) for name in names}
     digests = [checkpoint.digest()[:16] for checkpoint in checkpoints]
     return np.array([[[f"{digest} {of[name]} {level}" for level in levels] for name in names] for digest in digests])
 
@@ -192,17 +189,6 @@ def _evaluated(landscape: Landscape) -> tuple[float, float]:
     return here.loss, here.accuracy
 
 
-def _key(content: list[Any]) -> str:
-    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:24]
-
-
-def _alone(state: str | Path | None) -> AbstractContextManager[None]:
-    """Inside, no other process keeps its measurements in the file."""
-    if state is None:
-        return nullcontext()
-    return sole_writer(Path(state), f"keeps its measurements in {state}", "give another --out")
-
-
 _LINE = Row((Text(), Number(-1e300, 1e300), Number(0, 1)))
 """A line of the file: a key, the loss, the accuracy."""
 
@@ -212,16 +198,7 @@ class _Measured:
 
     def __init__(self, file: str | Path | None) -> None:
         self.file = None if file is None else Path(file)
-        self.values: dict[str, tuple[float, float]] = {}
-        if self.file is not None and self.file.exists():
-            for line in read_text(self.file).splitlines():
-                try:
-                    value = parse_json(line, self.file)
-                    require(value, _LINE, self.file)
-                except FedscapeError:
-                    continue  # a line cut off by a kill, and what was written behind it, is measured again
-                key, loss, accuracy = value
-                self.values[key] = float(loss), float(accuracy)
+        self.values = {key: (float(loss), float(accuracy)) for key, loss, accuracy in kept_lines(self.file, _LINE)}
 
     def fill(
         self,

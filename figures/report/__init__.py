@@ -4,7 +4,7 @@ from figures.report.contents import contents
 from figures.report.effects import Effect, Group, difference, ratio, sentence
 from figures.report.findings import Note, notes, verdict
 from figures.report.page import report_page
-from figures.report.subjects import Origin, Subject, grouped, labelled
+from figures.report.subjects import Origin, Subject, grouped, named
 
 __all__ = [
     "Effect",
@@ -15,7 +15,7 @@ __all__ = [
     "contents",
     "difference",
     "grouped",
-    "labelled",
+    "named",
     "notes",
     "ratio",
     "report_page",

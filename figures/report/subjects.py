@@ -92,7 +92,7 @@ def grouped(models: Sequence[Origin]) -> list[str]:
     return [names[key] for key in keys]
 
 
-def labelled(models: Sequence[Origin], groups: Sequence[str]) -> list[str]:
+def named(models: Sequence[Origin], groups: Sequence[str]) -> list[str]:
     """A name for each model: its group's, with the seed where the group has several, and the folder where that is not
     enough."""
     labels = [

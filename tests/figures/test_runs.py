@@ -11,9 +11,8 @@ import torch
 
 from analysis import measure_hessian, measure_surface
 from figures import OpenedRun, compare, open_run
-from figures.comparison import compare_measured
 from figures.graph import Store
-from figures.measurements import Measurements
+from figures.measurements import Measurements, Recipe
 from landscape import Checkpoint, FedscapeError, Landscape
 from landscape.activations import MAN
 from tests.conftest import REPOSITORY
@@ -105,7 +104,7 @@ def test_the_usual_measurements_are_those_of_compare(folder, run, monkeypatch):
     for kind in ("hessian", "surface"):
         ours, *compared = asked[kind]
         assert compared == [ours, ours]
-    given = [signature(function).parameters.items() for function in (compare_measured, compare)]
+    given = [signature(function).parameters.items() for function in (Recipe, compare)]
     usual = [{name: one.default for name, one in each if one.default is not one.empty} for each in given]
     assert usual[0].items() <= usual[1].items()
 

@@ -1,5 +1,7 @@
 """A small federation in float64 for the tests: unequal clients, a net with biases and a normalisation scale."""
 
+from collections.abc import Callable
+
 import numpy as np
 import torch
 from torch import nn
@@ -46,6 +48,19 @@ def samples() -> Samples:
 
 def partition() -> Partition:
     return Partition(tuple(np.split(np.arange(sum(SIZES)), np.cumsum(SIZES)[:-1])))
+
+
+def stopped_half_way(make: Callable[[], Federation], rounds: int) -> tuple[Federation, Federation]:
+    """A federation after some rounds, and one that went on in the middle from another's exported state."""
+    whole, first, second = (make() for _ in range(3))
+    for _ in range(rounds):
+        whole.step()
+    for _ in range(rounds // 2):
+        first.step()
+    second.restore(first.export())
+    for _ in range(rounds - rounds // 2):
+        second.step()
+    return whole, second
 
 
 def federation(

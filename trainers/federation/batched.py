@@ -235,8 +235,7 @@ class BatchedExecutor(SequentialExecutor):
         states = []
         for client in ordered:
             states.append(state := store.fetch(client))
-            if tracked:
-                self._statistics.load(getattr(state if local.batchnorm == "silo" else received, STATISTICS))
+            self._take_statistics(state, received)
             if self._prepares:
                 own = replace(round, steps=len(counts[client]))
                 self._algorithm.prepare(state, received, self._everything(client, round), own)

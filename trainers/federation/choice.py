@@ -10,7 +10,7 @@ from landscape.data.micro_batches import cost_in
 from landscape.data.samples import Samples
 from landscape.partitions.partition import Partition
 from trainers.algorithm import Algorithm
-from trainers.federation.batched import BatchedExecutor, refusal, require_at_once
+from trainers.federation.batched import WIDTH, BatchedExecutor, refusal, require_at_once
 from trainers.federation.execution import SequentialExecutor
 from trainers.federation.graphs import GraphsExecutor, ours, require_recorded
 from trainers.federation.local import LocalWork
@@ -103,7 +103,7 @@ def executor(
 
 def _width(model: FlatModule, settings: Settings) -> int:
     size = 12 * model.space.dimension * model.dtype.itemsize
-    return max(1, min(settings.per_round if settings.sampling == "exact" else settings.clients, _MEMORY // size, 64))
+    return max(1, min(settings.per_round if settings.sampling == "exact" else settings.clients, _MEMORY // size, WIDTH))
 
 
 def _against(model: FlatModule, data: Samples, algorithm: Algorithm, local: LocalWork, width: int) -> str | None:

@@ -228,8 +228,7 @@ class SequentialExecutor:
 
     def _client(self, client: int, received: State, state: State, round: Round) -> ClientResult:
         local = self._local
-        if len(self._statistics):
-            self._statistics.load(getattr(state if local.batchnorm == "silo" else received, STATISTICS))
+        self._take_statistics(state, received)
         begun = self._begin(client, received, state, round)
         steps, seen, gradients, w = 0, 0, 0, begun.w
         total = torch.zeros((), dtype=torch.float64, device=received.w.device)
@@ -261,6 +260,11 @@ class SequentialExecutor:
         upload = self._end(begun.round, w, state, begun.received, received, steps, statistics)
         return ClientResult(client, w, upload, state, total / seen, seen, steps, gradients)
 
+    def _take_statistics(self, state: State, received: State) -> None:
+        """Give the model BatchNorm's running statistics that a client begins with: its own, or those received."""
+        if len(self._statistics):
+            self._statistics.load(getattr(state if self._local.batchnorm == "silo" else received, STATISTICS))
+
     def _begin(self, client: int, received: State, state: State, round: Round) -> Begun:
         """A client before its first local step."""
         local = self._local
@@ -283,7 +287,8 @@ class SequentialExecutor:
         """What a server optimiser has clients send in place of the algorithm's upload."""
 
         def taken(own: int) -> LocalSteps:
-            shares = [float(self._here(replace(round, steps=own), step).share) for step in range(own)]
+            schedule = self._schedule
+            shares = [1.0 if schedule is None else float(schedule.share(step, own)) for step in range(own)]
             return LocalSteps(round.lr, shares, self._local.parts.local_optimizer, self._algorithm.proximal_weight)
 
         if not isinstance(steps, Tensor):

@@ -17,7 +17,7 @@ from landscape.errors import FedscapeError
 from landscape.partitions.partition import Partition
 from trainers.algorithm import Algorithm, Round, State
 from trainers.federation.batches import planned_steps
-from trainers.federation.execution import STATISTICS, ClientResult, SequentialExecutor, States
+from trainers.federation.execution import ClientResult, SequentialExecutor, States
 from trainers.federation.federation import Federation
 from trainers.federation.local import LocalWork
 from trainers.federation.static import StaticStep, plan
@@ -88,8 +88,7 @@ class GraphsExecutor(SequentialExecutor):
 
     def _client(self, client: int, received: State, state: State, round: Round) -> ClientResult:
         local, static = self._local, self._static
-        if len(self._statistics):
-            self._statistics.load(getattr(state if local.batchnorm == "silo" else received, STATISTICS))
+        self._take_statistics(state, received)
         begun = self._begin(client, received, state, round)
         if self._adversary is not None:
             self._adversary.begin(state, tuple(self._data.inputs.shape[1:]))

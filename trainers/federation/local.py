@@ -23,7 +23,7 @@ from landscape.tasks import IGNORED, Task, loss_of
 from trainers.algorithm import Algorithm, Gradient, Round, State
 from trainers.parts.adversary import Adversary
 from trainers.parts.ascent import Ascent, Surroundings
-from trainers.parts.augmentation import cutout, flip_crop, mixup
+from trainers.parts.augmentation import CROPPED, cutout, flip_crop, mixup
 from trainers.parts.local_optimizers import LocalOptimizer, optimized
 from trainers.parts.parts import Parts
 from trainers.settings import Augmentation, ClipAt, LastBatch
@@ -166,24 +166,26 @@ def draw(data: Samples, indices: Tensor, local: LocalWork, generator: torch.Gene
     """The samples at these positions, augmented as ``local`` says by draws from ``generator``."""
     inputs, targets = data.stored(indices)
     if local.augment == "flip-crop":
-        before = generator.get_state()
-        inputs = flip_crop(inputs, generator)
-        if local.task == "segmentation":  # the labels move with the pixels, by the same draws
-            generator.set_state(before)
-            targets = flip_crop(targets[:, None], generator, fill=IGNORED)[:, 0]
+        inputs, targets = _flipped(inputs, targets, local, generator)
     inputs = data.prepare(inputs, dtype)
     if local.augment == "flip-crop-half":
-        before = generator.get_state()
-        inputs = flip_crop(inputs, generator, cropped=0.5)
-        if local.task == "segmentation":
-            generator.set_state(before)
-            targets = flip_crop(targets[:, None], generator, fill=IGNORED, cropped=0.5)[:, 0]
+        inputs, targets = _flipped(inputs, targets, local, generator)
     if local.parts.cutout:
         inputs = cutout(inputs, local.parts.cutout, generator)
     if not local.parts.mixup:
         return Drawn(inputs, targets)
     inputs, partners, share = mixup(inputs, generator)
     return Drawn(inputs, targets, targets[partners], share)
+
+
+def _flipped(inputs: Tensor, targets: Tensor, local: LocalWork, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+    """Flipped and cropped images, and the labels of their pixels, which move by the same draws."""
+    before, cropped = generator.get_state(), CROPPED[local.augment]
+    inputs = flip_crop(inputs, generator, cropped=cropped)
+    if local.task == "segmentation":
+        generator.set_state(before)
+        targets = flip_crop(targets[:, None], generator, fill=IGNORED, cropped=cropped)[:, 0]
+    return inputs, targets
 
 
 class Batch:

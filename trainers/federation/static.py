@@ -19,7 +19,7 @@ from trainers.algorithm import Algorithm, Round, State
 from trainers.federation.execution import Begun
 from trainers.federation.local import Batch, Drawn, LocalWork, ascending, local_step
 from trainers.parts.ascent import Surroundings
-from trainers.parts.augmentation import cut_out, draw_cutout, draw_flip_crop, draw_mixup, flip_cropped, mixed
+from trainers.parts.augmentation import CROPPED, cut_out, draw_cutout, draw_flip_crop, draw_mixup, flip_cropped, mixed
 
 
 @dataclass(frozen=True)
@@ -35,10 +35,6 @@ class Plan:
     counts: list[int]
     numbers: Tensor
     shares: Tensor
-
-
-_CROPPED = {"flip-crop": 1.0, "flip-crop-half": 0.5}
-"""The share of images that are cropped, by augmentation."""
 
 
 def planned_rows(local: LocalWork) -> dict[str, slice]:
@@ -85,7 +81,7 @@ def plan(
         step = torch.empty(height, len(batch), dtype=torch.long)
         step[rows["places"]] = mine[batch]
         if local.augment != "none":
-            flipped, corners = draw_flip_crop(len(batch), generator, cropped=_CROPPED[local.augment])
+            flipped, corners = draw_flip_crop(len(batch), generator, cropped=CROPPED[local.augment])
             step[rows["flipped"]], step[rows["corners"]] = flipped.long(), corners
         if local.parts.cutout:
             step[rows["squares"]] = draw_cutout(len(batch), (shape[-2], shape[-1]), local.parts.cutout, generator)

@@ -7,6 +7,9 @@ from torch import Tensor
 
 from landscape.compute.devices import on_device
 
+CROPPED = {"flip-crop": 1.0, "flip-crop-half": 0.5}
+"""The share of images that are cropped, by augmentation."""
+
 
 def flip_crop(
     images: Tensor, generator: torch.Generator, padding: int = 4, fill: int = 0, cropped: float = 1.0

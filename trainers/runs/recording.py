@@ -128,11 +128,7 @@ class Recorder:
         if self.step:
             found = Checkpoint.load(self.path / "ckpt.pt")
             self._fitting(model)
-            inner = _unwrapped(model)
-            named = {**dict(inner.named_parameters()), **dict(inner.named_buffers())}
-            with torch.no_grad():
-                for name, tensor in {**found.parameters, **found.buffers}.items():
-                    named[name].copy_(tensor)
+            _write(_unwrapped(model), {**found.parameters, **found.buffers})
         return self.step
 
     def close(self) -> None:
@@ -199,10 +195,7 @@ class Recorder:
         if isinstance(model, nn.Module):
             return _unwrapped(model)
         parameters, buffers = self._fitting(model)
-        own = {**dict(self._module.named_parameters()), **dict(self._module.named_buffers())}
-        with torch.no_grad():
-            for name, tensor in {**parameters, **buffers}.items():
-                own[name].copy_(tensor)
+        _write(self._module, {**parameters, **buffers})
         return self._module
 
     def _fitting(self, model: Weights) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
@@ -211,13 +204,9 @@ class Recorder:
         Raises:
             FedscapeError: other tensors than those of the model that was named.
         """
-        if isinstance(model, nn.Module):
-            inner = _unwrapped(model)
-            given: dict[str, Tensor] = {**dict(inner.named_parameters()), **dict(inner.named_buffers())}
-        else:
-            given = dict(model)
+        given = _tensors(_unwrapped(model)) if isinstance(model, nn.Module) else dict(model)
         wanted: list[dict[str, Tensor]] = [dict(self._module.named_parameters()), dict(self._module.named_buffers())]
-        shapes = {name: tuple(tensor.shape) for group in wanted for name, tensor in group.items()}
+        shapes = {name: tuple(tensor.shape) for name, tensor in _tensors(self._module).items()}
         found = {name: tuple(tensor.shape) for name, tensor in given.items()}
         if wrong := sorted(name for name in shapes.keys() | found.keys() if shapes.get(name) != found.get(name)):
             raise FedscapeError(
@@ -365,6 +354,19 @@ def _unwrapped(model: nn.Module) -> nn.Module:
         assert isinstance(inner, nn.Module)
         model = inner
     return model
+
+
+def _tensors(module: nn.Module) -> dict[str, Tensor]:
+    """Parameters and buffers by name."""
+    return {**dict(module.named_parameters()), **dict(module.named_buffers())}
+
+
+def _write(module: nn.Module, values: Mapping[str, Tensor]) -> None:
+    """Write values into a module's parameters and buffers, by name."""
+    own = _tensors(module)
+    with torch.no_grad():
+        for name, tensor in values.items():
+            own[name].copy_(tensor)
 
 
 def _changes(model: Weights) -> list[int]:

@@ -1,12 +1,14 @@
 """The report page in a browser: what a reader does with it works, and it asks for nothing."""
 
 import shutil
+from dataclasses import replace
 
 import pytest
 
+from analysis.source import Source
 from figures.report import contents, report_page
 from figures.reporting import measured
-from tests.figures.report.test_page import NASTY, SPECTRUM, runs  # noqa: F401 - a fixture
+from tests.figures.report.test_page import NASTY, RECIPE, runs  # noqa: F401 - a fixture
 
 playwright = pytest.importorskip("playwright.sync_api", reason="the browser is driven by playwright")
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
@@ -18,8 +20,7 @@ FLAGS = ["--no-sandbox", "--use-gl=angle", "--use-angle=swiftshader", "--enable-
 @pytest.fixture(scope="module")
 def opened(runs, tmp_path_factory):  # noqa: F811
     folder = tmp_path_factory.mktemp("page")
-    options = {"device": "cpu", "samples": 40, "store": folder}
-    subjects = measured(runs, options=options, spectrum=SPECTRUM, surface={"points": 5}, progress=False)
+    subjects = measured(runs, folder, replace(RECIPE, points=5), Source(device="cpu", samples=40))
     found = contents(subjects, "fedscape report runs/*")
     found["subjects"][2]["label"] = found["groups"][1]["label"] = NASTY
     (folder / "report.html").write_text(report_page(found), encoding="utf-8")

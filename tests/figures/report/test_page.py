@@ -8,6 +8,8 @@ from dataclasses import replace
 
 import pytest
 
+from analysis.source import Source
+from figures.measurements import Recipe
 from figures.report import Origin, contents, grouped, notes, report_page, verdict
 from figures.reporting import measured, write_report
 from landscape import FedscapeError
@@ -15,7 +17,7 @@ from trainers import FedAvg, FedProx, FedSAM, Settings, train
 
 NASTY = "</script><img src=x onerror=alert(1)>\"'&=1+1"
 SMALL = Settings(rounds=2, clients=4, per_round=2, local_steps=1, device="cpu", model="digits_mlp")
-SPECTRUM = {"top": 2, "density": True, "density_probes": 2, "density_steps": 5, "trace_tolerance": 0.5}
+RECIPE = Recipe(top=2, points=3, probes=2, steps=5, trace_tolerance=0.5)
 
 
 @pytest.fixture(scope="module")
@@ -30,8 +32,7 @@ def runs(tmp_path_factory):
 @pytest.fixture(scope="module")
 def subjects(runs, tmp_path_factory):
     store = tmp_path_factory.mktemp("store")
-    options = {"device": "cpu", "samples": 40, "store": store}
-    return measured(runs, options=options, spectrum=SPECTRUM, surface={"points": 3}, progress=False)
+    return measured(runs, store, RECIPE, Source(device="cpu", samples=40))
 
 
 def test_numbers_are_those_measured(subjects):
@@ -92,18 +93,18 @@ def test_hostile_names_stay_text_and_only_our_scripts_may_run(subjects):
 
 
 def test_a_second_call_measures_nothing_again(runs, tmp_path, monkeypatch):
-    options = {"top": 1, "points": 3, "probes": 2, "steps": 4, "options": {"device": "cpu", "samples": 30}}
-    write_report(runs[:1], tmp_path / "r.html", **options)
+    asked = Recipe(top=1, points=3, probes=2, steps=4), Source(device="cpu", samples=30)
+    write_report(runs[:1], tmp_path / "r.html", asked[0], source=asked[1])
     first = (tmp_path / "r.html").read_bytes()
     monkeypatch.setattr("figures.graph.store.Store._measure", None)
-    write_report(runs[:1], tmp_path / "r.html", **options)
+    write_report(runs[:1], tmp_path / "r.html", asked[0], source=asked[1])
     assert (tmp_path / "r.html").read_bytes() == first
 
 
 @pytest.mark.parametrize(("paths", "message"), [((), "a report is of at least one model"), ((0, 0), "is given twice")])
 def test_what_is_no_report_is_refused(runs, paths, message):
     with pytest.raises(FedscapeError, match=message):
-        measured([runs[i] for i in paths], options={}, spectrum={}, surface=None, progress=False)
+        measured([runs[i] for i in paths], runs[0].parent, RECIPE, Source())
 
 
 def test_of_many_comparisons_those_that_tell_nothing_are_folded(subjects):

@@ -11,7 +11,7 @@ from torch import nn
 from landscape import Checkpoint, FedscapeError, Landscape, Samples
 from landscape.activations import MAN
 from landscape.compute.randomness import torch_generator
-from tests.trainers.federations import SIZES, federation, samples
+from tests.trainers.federations import SIZES, federation, samples, stopped_half_way
 from tests.trainers.usual import USUAL
 from trainers import (
     ALGORITHMS,
@@ -168,14 +168,7 @@ MODES = [
 @pytest.mark.parametrize(("case", "mode"), MODES)
 def test_a_combination_resumes_with_and_without_batchnorm(case, mode):
     changes = {} if mode == "groupnorm" else {"normalised": True, "batchnorm": mode}
-    whole, first, second = (built(case, **changes) for _ in range(3))
-    for _ in range(4):
-        whole.step()
-    for _ in range(2):
-        first.step()
-    second.restore(first.export())
-    for _ in range(2):
-        second.step()
+    whole, second = stopped_half_way(lambda: built(case, **changes), rounds=4)
     assert same(whole, second)
     assert whole.averaged.count == (2 if COMBINATIONS[case][1].swa else 0)
 

@@ -10,7 +10,7 @@ from tests.trainers.algorithms.naive import Clients, add, length, zeros
 from tests.trainers.algorithms.test_against_pseudo_code import relative_error
 from tests.trainers.algorithms.test_identities import after
 from tests.trainers.algorithms.test_wave_starts import EXACT, RAGGED, Naive, others_slow, same
-from tests.trainers.federations import SETTINGS, SIZES, federation
+from tests.trainers.federations import SETTINGS, SIZES, federation, stopped_half_way
 from trainers import FedAvg, FedCM, FedGF, FedSAM, FedVARP, FedWMSAM
 
 
@@ -233,14 +233,7 @@ def test_fedwmsam_takes_one_gradient_a_step_and_the_first_unperturbed():
     "algorithm", [FedVARP(0.8), FedGF(0.3, t_d=0.5, window=2), FedWMSAM(0.1, 0.2)], ids=lambda a: type(a).__name__
 )
 def test_resumed_it_ends_where_it_would_have(algorithm):
-    whole, first, second = (federation(algorithm, **RAGGED) for _ in range(3))
-    for _ in range(4):
-        whole.step()
-    for _ in range(2):
-        first.step()
-    second.restore(first.export())
-    for _ in range(2):
-        second.step()
+    whole, second = stopped_half_way(lambda: federation(algorithm, **RAGGED), rounds=4)
     for name, tensor in whole.server.tensors().items():
         assert torch.equal(getattr(second.server, name), tensor), name
 

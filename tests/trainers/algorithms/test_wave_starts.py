@@ -9,7 +9,7 @@ import torch
 from tests.trainers.algorithms.naive import Clients, add, batches, length, zeros
 from tests.trainers.algorithms.test_against_pseudo_code import relative_error
 from tests.trainers.algorithms.test_identities import after
-from tests.trainers.federations import SETTINGS, SIZES, federation
+from tests.trainers.federations import SETTINGS, SIZES, federation, stopped_half_way
 from trainers import (
     SAM,
     Extrapolation,
@@ -349,14 +349,7 @@ def test_a_with_a_proximal_term_is_the_codes_recursion():
     ids=lambda a: type(a).__name__,
 )
 def test_resumed_it_ends_where_it_would_have(algorithm):
-    whole, first, second = (federation(algorithm, **RAGGED) for _ in range(3))
-    for _ in range(4):
-        whole.step()
-    for _ in range(2):
-        first.step()
-    second.restore(first.export())
-    for _ in range(2):
-        second.step()
+    whole, second = stopped_half_way(lambda: federation(algorithm, **RAGGED), rounds=4)
     assert torch.equal(whole.server.w, second.server.w)
 
 

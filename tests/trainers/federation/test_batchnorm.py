@@ -11,7 +11,7 @@ from torch.optim.swa_utils import update_bn
 from landscape import Checkpoint, FedscapeError, Landscape, Partition, build_model, load_dataset
 from landscape.batchnorm import BatchStatistics
 from landscape.compute.randomness import torch_generator
-from tests.trainers.federations import federation, samples
+from tests.trainers.federations import federation, samples, stopped_half_way
 from trainers import SAM, FedAvg, FedSAM, Scaffold, Settings, train
 from trainers.algorithms.mimelite import MimeLite
 from trainers.federation.batches import batch_indices
@@ -160,14 +160,7 @@ def test_a_pass_over_all_of_a_clients_data_leaves_them_alone():
 @pytest.mark.parametrize("mode", ["average", "silo"])
 @pytest.mark.parametrize("algorithm", [FedSAM(0.2), Scaffold()], ids=["fedsam", "scaffold"])
 def test_resuming_changes_nothing(algorithm, mode):
-    whole, first, second = (with_batchnorm(algorithm, batchnorm=mode) for _ in range(3))
-    for _ in range(6):
-        whole.step()
-    for _ in range(3):
-        first.step()
-    second.restore(first.export())
-    for _ in range(3):
-        second.step()
+    whole, second = stopped_half_way(lambda: with_batchnorm(algorithm, batchnorm=mode), rounds=6)
     assert torch.equal(second.server.w, whole.server.w)
     assert torch.equal(second.statistics, whole.statistics)
     for client in range(6):
