@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal, Protocol
 import tyro
 
 from analysis.source import Source
-from figures.measurements import Recipe
+from figures.alike import Recipe
 from landscape.checkpoints.foreign import checkpoint_file
 from landscape.datasets import load_dataset
 from landscape.storage.outputs import ForceFlag, Output, check_outputs, pictures

@@ -11,8 +11,9 @@ from matplotlib.figure import Figure
 
 from analysis.source import Source
 from analysis.style import COLOURS
+from figures.alike import Recipe
 from figures.graph import Store
-from figures.measurements import Measurements, Recipe
+from figures.measurements import Measurements
 from figures.sheet import Subject, draw_sheet
 from landscape import Checkpoint, FedscapeError
 from landscape.checkpoints.checkpoint import run_files

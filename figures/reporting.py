@@ -8,9 +8,10 @@ from pathlib import Path
 
 from analysis.source import Source
 from analysis.surface.plots.page import check_page
+from figures.alike import Recipe
 from figures.comparison import require_one_data_set
 from figures.graph import Store
-from figures.measurements import Measurements, Recipe
+from figures.measurements import Measurements
 from figures.report import Origin, Subject, contents, grouped, named, report_page
 from figures.runs import open_run
 from landscape import FedscapeError

@@ -18,9 +18,10 @@ from analysis.hessian.density import Density
 from analysis.hessian.layers import LayerEigenvalues, layer_eigenvalues
 from analysis.source import Source
 from analysis.surface import options as surface_options
+from figures.alike import Recipe
 from figures.comparison import Comparison, compare_measured
 from figures.graph import Store
-from figures.measurements import Measurements, Recipe
+from figures.measurements import Measurements
 from landscape import Checkpoint, FedscapeError, Landscape
 from landscape.checkpoints.checkpoint import run_files
 from landscape.checkpoints.foreign import file_and_client, open_checkpoint

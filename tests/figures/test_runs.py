@@ -11,8 +11,9 @@ import torch
 
 from analysis import measure_hessian, measure_surface
 from figures import OpenedRun, compare, open_run
+from figures.alike import Recipe
 from figures.graph import Store
-from figures.measurements import Measurements, Recipe
+from figures.measurements import Measurements
 from landscape import Checkpoint, FedscapeError, Landscape
 from landscape.activations import MAN
 from tests.conftest import REPOSITORY

@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from analysis.source import Source
-from figures.measurements import Recipe
+from figures.alike import Recipe
 from figures.report import Origin, contents, grouped, notes, report_page, verdict
 from figures.reporting import measured, write_report
 from landscape import FedscapeError
