@@ -14,9 +14,10 @@ from analysis.alignment.federation import Federation
 from analysis.alignment.gradients import products_of
 from analysis.alignment.options import Asked
 from analysis.alignment.plain import Plain
+from analysis.alignment.ranks import divided, graph_memory
 from analysis.hessian.spectrum.eigen import Eigenpairs, largest_eigenpairs
 from analysis.hessian.spectrum.operators import Hessian, Operator
-from analysis.hessian.spectrum.refinement import refined, spent
+from analysis.hessian.spectrum.refinement import refined_where_needed, spent
 from landscape import FedscapeError
 from landscape.compute.randomness import torch_generator
 
@@ -96,9 +97,9 @@ class Curvature(Plain):
 
 
 def eigenspace(operator: Operator, top: int, asked: Asked) -> Eigenpairs:
-    """The ``top`` largest eigenvalues with their vectors; of products in float32, refined by some in float64."""
+    """The ``top`` largest eigenvalues with their vectors; of products in float32, held against float64."""
     found = largest_eigenpairs(operator, top, tolerance=asked.tolerance, seed=asked.seed)
-    return refined(operator, found, tolerance=asked.tolerance, seed=asked.seed)
+    return refined_where_needed(operator, found, tolerance=asked.tolerance, seed=asked.seed)
 
 
 def space_error(eigen: Eigenpairs) -> float:
@@ -136,6 +137,8 @@ def compare_curvature(
 ) -> Curvature:
     """Eigenspaces and heterogeneity at w; all clients' K eigenvectors are in memory at once, n·K·d numbers.
 
+    The ranks of ``torchrun`` divide the samples for ∇²f and the clients for the ∇²f_i.
+
     Args:
         federation: f and its clients.
         w: the point, [d].
@@ -152,39 +155,42 @@ def compare_curvature(
     together = eigenspace(whole, asked.top, asked)
     global_products = spent(whole, together) + asked.probes
     averaged = whole.matmat(probes)
-    spaces: list[Tensor] = []
-    found: list[Eigenpairs] = []
-    errors, apart, products = [], [], 0
-    for i, client in enumerate(federation.clients):
-        operator = Hessian(client, w)
-        eigen = eigenspace(operator, asked.top, asked)
+    memory, k = graph_memory(w.device), asked.top
+
+    def of_client(i: int) -> list[Tensor]:
+        operator = Hessian(federation.clients[i], w, graph_memory=memory)
+        eigen = eigenspace(operator, k, asked)
         difference = operator.matmat(probes) - averaged
-        apart.append(difference.double().square().sum(dim=0).cpu().numpy())
-        products += spent(operator, eigen)
-        errors.append(space_error(eigen))
+        apart = difference.double().square().sum(dim=0)
+        numbers = [eigen.values, eigen.bounds, eigen.converged, np.array([space_error(eigen), spent(operator, eigen)])]
         assert eigen.vectors is not None
-        spaces.append(eigen.vectors.clone())
-        found.append(eigen)
-        told(i + 1)
+        return [torch.from_numpy(np.concatenate(numbers)), apart, eigen.vectors]
+
+    n, double = len(federation.clients), averaged.new_empty(0, dtype=torch.float64)
+    shapes = [(3 * k + 2,), (asked.probes,), (k, len(w))]
+    parts = divided(n, of_client, shapes, [double, double, averaged], told)
+    numbers, apart = (np.array([part[place].cpu().numpy() for part in parts]) for place in (0, 1))
+    errors, products = numbers[:, -2], numbers[:, -1].sum()
+    spaces = [part[2] for part in parts]
     size = averaged.double().square().sum(dim=0).cpu().numpy()
     assert together.vectors is not None
-    heterogeneity, over_probes = _ratios(np.array(apart), size)
-    mean, mean_error = _ratios((federation.shares @ np.array(apart))[None], size)
+    heterogeneity, over_probes = _ratios(apart, size)
+    mean, mean_error = _ratios((federation.shares @ apart)[None], size)
     return Curvature(
-        values=np.array([eigen.values for eigen in found]),
-        bounds=np.array([eigen.bounds for eigen in found]),
-        converged=np.array([eigen.converged for eigen in found], dtype=float),
+        values=numbers[:, :k],
+        bounds=numbers[:, k : 2 * k],
+        converged=numbers[:, 2 * k : 3 * k],
         global_values=together.values,
         global_bounds=together.bounds,
         global_converged=together.converged.astype(float),
-        space_errors=np.array(errors),
+        space_errors=errors,
         global_space_error=space_error(together),
-        **compare_spaces(spaces, together.vectors, together.values, np.array(errors), space_error(together)),
+        **compare_spaces(spaces, together.vectors, together.values, errors, space_error(together)),
         heterogeneity=heterogeneity,
         heterogeneity_errors=over_probes,
         mean_heterogeneity=float(mean[0]),
         mean_heterogeneity_error=float(mean_error[0]),
-        products=np.array([float(products), float(global_products)]),
+        products=np.array([products, float(global_products)]),
     )
 
 

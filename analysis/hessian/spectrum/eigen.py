@@ -31,7 +31,8 @@ class Refinement:
     """What a product in float64 cost, and what it said of those in float32.
 
     Attributes:
-        products: in float64, one for each eigenvalue.
+        products: in float64: one for each eigenvalue, or one for all
+            (:func:`analysis.hessian.spectrum.refinement.refined_where_needed`).
         noise: ‖(A₃₂ − A₆₄)u‖ for a random unit vector u in the span of the eigenvectors, where A₃₂ is the matrix as
             float32 multiplies with it.  A value below it is not told from 0 by float32.
     """
