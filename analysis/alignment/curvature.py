@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -15,11 +15,14 @@ from analysis.alignment.gradients import products_of
 from analysis.alignment.options import Asked
 from analysis.alignment.plain import Plain
 from analysis.alignment.ranks import divided, graph_memory
-from analysis.hessian.spectrum.eigen import Eigenpairs, largest_eigenpairs
+from analysis.hessian.spectrum.eigen import Eigenpairs, eigenpairs_together, largest_eigenpairs
 from analysis.hessian.spectrum.operators import Hessian, Operator
 from analysis.hessian.spectrum.refinement import refined_where_needed, spent
-from landscape import FedscapeError
+from landscape import FedscapeError, Landscape
 from landscape.compute.randomness import torch_generator
+
+_AT_ONCE = 32
+"""Clients whose products are computed side by side, at most."""
 
 
 @dataclass(frozen=True)
@@ -102,6 +105,35 @@ def eigenspace(operator: Operator, top: int, asked: Asked) -> Eigenpairs:
     return refined_where_needed(operator, found, tolerance=asked.tolerance, seed=asked.seed)
 
 
+def eigenspaces(
+    clients: Sequence[Landscape], w: Tensor, asked: Asked, memory: int | None = None
+) -> Iterator[tuple[Operator, Eigenpairs]]:
+    """Each client's Hessian at w and its :func:`eigenspace`; of small dense nets some clients' products at once.
+
+    Starts, steps and stops are those of one client alone, and so are the numbers but for the rounding of products.
+    Products side by side took an eighth of the time of those one by one (20 clients with 72 samples of
+    ``digits_mlp``), and the eigen-solves half.
+
+    Args:
+        clients: subsets of one landscape's data.
+        w: the point, [d].
+        asked: K, tolerance, seed.
+        memory: for the graphs of one client, as in :meth:`landscape.Landscape.hessian`.
+    """
+    for first in range(0, len(clients), _AT_ONCE):
+        block = clients[first : first + _AT_ONCE]
+        side_by_side = block[0].hessians_with(block[1:], w)
+        if side_by_side is None:
+            for client in block:
+                alone = Hessian(client, w, graph_memory=memory)  # its graphs go before those of the next one come
+                yield alone, eigenspace(alone, asked.top, asked)
+            continue
+        operators = [Hessian(client, w, graph_memory=memory) for client in block]
+        found = eigenpairs_together(operators, side_by_side, asked.top, tolerance=asked.tolerance, seed=asked.seed)
+        for operator, eigen in zip(operators, found, strict=True):
+            yield operator, refined_where_needed(operator, eigen, tolerance=asked.tolerance, seed=asked.seed)
+
+
 def space_error(eigen: Eigenpairs) -> float:
     """sin of the largest angle between the span of the vectors found and the wanted eigenspace, at most.
 
@@ -157,18 +189,18 @@ def compare_curvature(
     averaged = whole.matmat(probes)
     memory, k = graph_memory(w.device), asked.top
 
-    def of_client(i: int) -> list[Tensor]:
-        operator = Hessian(federation.clients[i], w, graph_memory=memory)
-        eigen = eigenspace(operator, k, asked)
-        difference = operator.matmat(probes) - averaged
-        apart = difference.double().square().sum(dim=0)
-        numbers = [eigen.values, eigen.bounds, eigen.converged, np.array([space_error(eigen), spent(operator, eigen)])]
-        assert eigen.vectors is not None
-        return [torch.from_numpy(np.concatenate(numbers)), apart, eigen.vectors]
+    def of_clients(own: range) -> Iterator[list[Tensor]]:
+        for operator, eigen in eigenspaces([federation.clients[i] for i in own], w, asked, memory):
+            difference = operator.matmat(probes) - averaged
+            apart = difference.double().square().sum(dim=0)
+            counts = np.array([space_error(eigen), spent(operator, eigen)])
+            assert eigen.vectors is not None
+            numbers = np.concatenate([eigen.values, eigen.bounds, eigen.converged, counts])
+            yield [torch.from_numpy(numbers), apart, eigen.vectors]
 
     n, double = len(federation.clients), averaged.new_empty(0, dtype=torch.float64)
     shapes = [(3 * k + 2,), (asked.probes,), (k, len(w))]
-    parts = divided(n, of_client, shapes, [double, double, averaged], told)
+    parts = divided(n, of_clients, shapes, [double, double, averaged], told)
     numbers, apart = (np.array([part[place].cpu().numpy() for part in parts]) for place in (0, 1))
     errors, products = numbers[:, -2], numbers[:, -1].sum()
     spaces = [part[2] for part in parts]

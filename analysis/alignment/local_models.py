@@ -176,7 +176,9 @@ def _four_ways(
         return [torch.from_numpy(loss.measure(w, asked, ascent_scale(asked, w, federation.whole.space)))]
 
     number = aggregate.new_empty(0, dtype=torch.float64)
-    found = divided(len(tasks), measured, [(11,)], [number], lambda done: told(done * n // len(tasks)))
+    found = divided(
+        len(tasks), lambda mine: map(measured, mine), [(11,)], [number], lambda done: told(done * n // len(tasks))
+    )
     own, all_, products = np.full((n, 3, 11), np.nan), np.full((n, 3, 11), np.nan), np.zeros(2)
     for (rows, loss, place, _), (numbers,) in zip(tasks, found, strict=True):
         (all_ if loss is everybody else own)[list(rows), place] = numbers.cpu().numpy()
@@ -214,7 +216,7 @@ def _barriers(
         return [torch.tensor([float("nan") if found is None else found.height])]
 
     number = models[0].new_empty(0, dtype=torch.float64)
-    return [float(height) for (height,) in divided(len(lines), on_line, [(1,)], [number])]
+    return [float(height) for (height,) in divided(len(lines), lambda mine: map(on_line, mine), [(1,)], [number])]
 
 
 def _pairs(clients: Sequence[int], asked: Asked) -> list[tuple[int, int]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import torch
 from torch import Tensor
@@ -15,19 +15,18 @@ Shape = tuple[int, ...]
 
 def divided(
     count: int,
-    work: Callable[[int], Sequence[Tensor]],
+    work: Callable[[range], Iterable[Sequence[Tensor]]],
     shapes: Sequence[Shape],
     like: Sequence[Tensor],
     told: Callable[[int], None] = lambda done: None,
 ) -> list[list[Tensor]]:
-    """The results of ``work(0)``, ..., ``work(count − 1)``, on every rank.
+    """The results of pieces of work 0, ..., count − 1, on every rank.
 
-    Rank r of w does r, r + w, r + 2w, ... by itself, each over all of its samples, so that a result has the same bits
-    whatever the number of ranks.  Every rank must call it.
+    Rank r of w does r, r + w, r + 2w, ... by itself, each over all of its samples.  Every rank must call it.
 
     Args:
         count: how many there are.
-        work: one of them: a tensor for each of the shapes.
+        work: called once with a rank's own pieces: yields for each of them a tensor for each of the shapes.
         shapes: of what a piece of work gives.
         like: tensors whose type and device these have.
         told: called with the number done, about.
@@ -38,14 +37,15 @@ def divided(
     Example:
         >>> import torch
         >>> from analysis.alignment.ranks import divided
-        >>> divided(2, lambda i: [torch.tensor([i, i * i])], [(2,)], [torch.tensor(0)])
+        >>> divided(2, lambda own: ([torch.tensor([i, i * i])] for i in own), [(2,)], [torch.tensor(0)])
         [[tensor([0, 0])], [tensor([1, 1])]]
     """
     rank, world = rank_and_world()
     found = [[one.new_zeros(shape) for shape, one in zip(shapes, like, strict=True)] for _ in range(count)]
     with apart():
-        for i in range(rank, count, world):
-            for mine, value in zip(found[i], work(i), strict=True):
+        own = range(rank, count, world)
+        for i, values in zip(own, work(own), strict=True):
+            for mine, value in zip(found[i], values, strict=True):
                 mine.copy_(value)
             told(min(i + world, count))
     for each in found:

@@ -25,9 +25,10 @@ def test_each_piece_is_done_by_one_rank_and_known_to_all(monkeypatch, count, wor
     done, sums = [], []
     number = torch.zeros((), dtype=torch.float64)
 
-    def work(i):
-        done.append(i)
-        return [torch.tensor([i, np.nan]), torch.full((2, 2), i)]
+    def work(own):
+        for i in own:
+            done.append(i)
+            yield [torch.tensor([i, np.nan]), torch.full((2, 2), i)]
 
     monkeypatch.setattr(ranks, "sum_over_ranks", lambda tensor: tensor)  # what one rank has, before the sum
     for rank in range(world):
