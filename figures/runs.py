@@ -225,13 +225,13 @@ class OpenedRun(Shown):
         Raises:
             FedscapeError: xarray is not installed; a file is damaged.
         """
-        from figures import arrays
+        from figures.labels import arrays, results
 
-        found = {"curves": arrays.curves(self.metrics, self.checkpoint.title)} if self.metrics else {}
+        found = {"curves": results.curves(self.metrics, self.checkpoint.title)} if self.metrics else {}
         digest = self.checkpoint.digest()
         for kind, name in (("hessian", "spectra"), ("surface", "surfaces")):
             for key, options, result in Store(self.folder.parent).kept(kind, digest):
-                tree = arrays.labelled(result)
+                tree = results.labelled(result)
                 tree.attrs |= {"checkpoint": digest, "options": json.dumps(options, sort_keys=True)}
                 found[f"{name}/{key}"] = tree
         return arrays.grown(found)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,13 +12,13 @@ from analysis.corruptions.robustness import Robustness
 from analysis.hessian.client_results import ClientCurves, ClientEigenvalues
 from analysis.hessian.density import Density
 from analysis.hessian.layers import LayerEigenvalues
+from figures.contents.content import CURVATURE
+from figures.labels.arrays import Form, Variables, tree
 from landscape import FedscapeError
-from landscape.storage.files import json_ready
 
 if TYPE_CHECKING:
     from xarray import DataTree
 
-_CURVATURE = "loss / parameter²"
 _UNITS = {
     "seconds": "s",
     "bytes": "byte",
@@ -28,8 +28,6 @@ _UNITS = {
     "swa_test_loss": "nat",
 }
 """Units of the metrics whose names begin so; the others have none."""
-
-Variables = dict[str, tuple[Any, ...]]
 
 
 def labelled(result: object) -> DataTree:
@@ -56,8 +54,8 @@ def labelled(result: object) -> DataTree:
         >>> line = torch.nn.Linear(2, 1, bias=False)
         >>> data = torch.tensor([[1.0, 0.0], [0.0, 2.0]]), torch.zeros(2, 1)
         >>> there = Landscape(line, data, torch.nn.functional.mse_loss, device="cpu")  # Hessian: diag(1, 4)
-        >>> tree = labelled(measure_hessian(there, 2))
-        >>> [round(float(tree.value.sel(rank=rank)), 4) for rank in (1, 2)], tree.value.attrs["units"]
+        >>> found = labelled(measure_hessian(there, 2))
+        >>> [round(float(found.value.sel(rank=rank)), 4) for rank in (1, 2)], found.value.attrs["units"]
         ([4.0, 1.0], 'loss / parameter²')
     """
     for kind, arrays in _KINDS.items():
@@ -85,27 +83,27 @@ def curves(metrics: Sequence[Mapping[str, Any]], title: str) -> DataTree:
             numbers = np.array([np.nan if value is None else value for value in column], dtype=float)
             unit = next((unit for start, unit in _UNITS.items() if name.startswith(start)), "1")
             variables[name] = ("round", numbers, {"units": unit, "long_name": name.replace("_", " ")})
-    return _tree(variables, {"round": [record["round"] for record in metrics]}, {"title": title})
+    return tree(variables, {"round": [record["round"] for record in metrics]}, {"title": title})
 
 
 def _spectrum(report: HessianReport) -> DataTree:
     eigen = report.eigen
     variables: Variables = {
-        "value": ("rank", eigen.values, {"units": _CURVATURE, "long_name": f"{report.which} eigenvalues"}),
-        "residual": ("rank", eigen.residuals, {"units": _CURVATURE, "long_name": "‖H v − λ v‖"}),
-        "error_bound": ("rank", eigen.bounds, {"units": _CURVATURE}),
+        "value": ("rank", eigen.values, {"units": CURVATURE, "long_name": f"{report.which} eigenvalues"}),
+        "residual": ("rank", eigen.residuals, {"units": CURVATURE, "long_name": "‖H v − λ v‖"}),
+        "error_bound": ("rank", eigen.bounds, {"units": CURVATURE}),
         "converged": ("rank", eigen.converged),
         "loss": ((), report.loss, {"units": "nat"}),
     }
     if report.accuracy is not None:
         variables["accuracy"] = ((), report.accuracy, {"units": "1"})
     if report.trace is not None:
-        variables["trace"] = ((), report.trace.value, {"units": _CURVATURE})
-        variables["trace_stderr"] = ((), report.trace.stderr, {"units": _CURVATURE})
+        variables["trace"] = ((), report.trace.value, {"units": CURVATURE})
+        variables["trace_stderr"] = ((), report.trace.stderr, {"units": CURVATURE})
     if report.sampling is not None:
         what = f"95 % interval of the value over all {report.sampling.population:,} samples"
-        variables["low"] = ("rank", report.sampling.low, {"units": _CURVATURE, "long_name": what})
-        variables["high"] = ("rank", report.sampling.high, {"units": _CURVATURE, "long_name": what})
+        variables["low"] = ("rank", report.sampling.low, {"units": CURVATURE, "long_name": what})
+        variables["high"] = ("rank", report.sampling.high, {"units": CURVATURE, "long_name": what})
     attributes = {
         name: getattr(report, name)
         for name in (
@@ -115,25 +113,25 @@ def _spectrum(report: HessianReport) -> DataTree:
     }  # fmt: skip
     ranks = np.arange(1, len(eigen.values) + 1)
     children = {} if report.density is None else {"density": _density(report.density)}
-    return _tree(variables, {"rank": ranks}, attributes, children)
+    return tree(variables, {"rank": ranks}, attributes, children)
 
 
 def _density(density: Density) -> DataTree:
-    unit = {"units": f"1 / ({_CURVATURE})"}
+    unit = {"units": f"1 / ({CURVATURE})"}
     variables: Variables = {
         "density": ("eigenvalue", density.values, unit),
         "stderr": ("eigenvalue", density.stderr, {**unit, "long_name": "standard error over the probes"}),
-        "nodes": (("probe", "node"), density.nodes, {"units": _CURVATURE}),
+        "nodes": (("probe", "node"), density.nodes, {"units": CURVATURE}),
         "weights": (("probe", "node"), density.weights, {"units": "1"}),
-        "atoms": ("atom", density.atoms, {"units": _CURVATURE}),
+        "atoms": ("atom", density.atoms, {"units": CURVATURE}),
     }
     if len(density.quadrature):
         variables["quadrature_error"] = ("eigenvalue", density.quadrature, unit)
-    return _tree(variables, {"eigenvalue": density.grid}, {"width": density.width, "products": density.products})
+    return tree(variables, {"eigenvalue": density.grid}, {"width": density.width, "products": density.products})
 
 
 def _surface(surface: Surface) -> DataTree:
-    units = {"loss": "nat", "loss_stderr": "nat", "lambda_max": _CURVATURE}
+    units = {"loss": "nat", "loss_stderr": "nat", "lambda_max": CURVATURE}
     variables: Variables = {}
     for name in ("loss", "loss_stderr", "accuracy", "accuracy_stderr", "lambda_max", "error", "measured", "computed"):
         if (values := getattr(surface, name)) is not None:
@@ -142,13 +140,13 @@ def _surface(surface: Surface) -> DataTree:
     if surface.axis_labels is not None:
         attributes |= dict(zip(("x_label", "y_label"), surface.axis_labels, strict=True))
     children = {} if surface.test is None else {"test": _surface(surface.test)}
-    return _tree(variables, {"x": surface.x, "y": surface.y}, attributes, children)
+    return tree(variables, {"x": surface.x, "y": surface.y}, attributes, children)
 
 
 def _layers(found: LayerEigenvalues) -> DataTree:
     coordinates = {"layer": list(found.layers), "rank": np.arange(1, found.values.shape[1] + 1)}
     variables = {**_eigenvalues(found, "layer"), "parameters": ("layer", found.parameters)}
-    return _tree(variables, coordinates, {"hvps": found.hvps})
+    return tree(variables, coordinates, {"hvps": found.hvps})
 
 
 def _clients(found: ClientEigenvalues) -> DataTree:
@@ -161,16 +159,16 @@ def _clients(found: ClientEigenvalues) -> DataTree:
     if found.accuracies is not None:
         variables["accuracy"] = ("client", found.accuracies, {"units": "1"})
     named = {"title": found.title, "round": found.round, "model": found.model, "hvps": found.hvps}
-    return _tree(variables, coordinates, named)
+    return tree(variables, coordinates, named)
 
 
 def _rounds(found: ClientCurves) -> DataTree:
-    variables: Variables = {"lambda_max": (("round", "client"), found.table(), {"units": _CURVATURE})}
+    variables: Variables = {"lambda_max": (("round", "client"), found.table(), {"units": CURVATURE})}
     if found.together:
         whole = [found.together.get(int(number), (np.nan, np.nan)) for number in found.rounds]
-        variables["together"] = ("round", [value for value, _ in whole], {"units": _CURVATURE})
-        variables["together_error_bound"] = ("round", [bound for _, bound in whole], {"units": _CURVATURE})
-    return _tree(variables, {"round": found.rounds, "client": found.clients}, {"title": found.name})
+        variables["together"] = ("round", [value for value, _ in whole], {"units": CURVATURE})
+        variables["together_error_bound"] = ("round", [bound for _, bound in whole], {"units": CURVATURE})
+    return tree(variables, {"round": found.rounds, "client": found.clients}, {"title": found.name})
 
 
 def _corruptions(found: Robustness) -> DataTree:
@@ -183,18 +181,18 @@ def _corruptions(found: Robustness) -> DataTree:
     }
     coordinates = dict(zip(axes, (list(found.labels), list(found.corruptions), list(found.severities)), strict=True))
     attributes = {name: getattr(found, name) for name in ("data", "images", "generated", "samples", "seed", "dtype")}
-    return _tree(variables, coordinates, attributes)
+    return tree(variables, coordinates, attributes)
 
 
 def _eigenvalues(found: LayerEigenvalues | ClientEigenvalues, of: str) -> Variables:
     return {
-        "value": ((of, "rank"), found.values, {"units": _CURVATURE, "long_name": f"largest eigenvalues of a {of}"}),
-        "error_bound": ((of, "rank"), found.bounds, {"units": _CURVATURE}),
+        "value": ((of, "rank"), found.values, {"units": CURVATURE, "long_name": f"largest eigenvalues of a {of}"}),
+        "error_bound": ((of, "rank"), found.bounds, {"units": CURVATURE}),
         "converged": ((of, "rank"), found.converged),
     }
 
 
-_KINDS: Mapping[type, Callable[[Any], DataTree]] = {
+_KINDS: Mapping[type, Form] = {
     HessianReport: _spectrum,
     Density: _density,
     Surface: _surface,
@@ -203,37 +201,3 @@ _KINDS: Mapping[type, Callable[[Any], DataTree]] = {
     ClientCurves: _rounds,
     Robustness: _corruptions,
 }
-
-
-def grown(children: Mapping[str, DataTree]) -> DataTree:
-    """A tree of trees, by their paths in it.
-
-    Raises:
-        FedscapeError: xarray is not installed.
-    """
-    return _xarray().DataTree.from_dict(dict(children))
-
-
-def _tree(
-    variables: Variables,
-    coordinates: Mapping[str, Any],
-    attributes: Mapping[str, Any],
-    children: Mapping[str, DataTree] | None = None,
-) -> DataTree:
-    xarray = _xarray()
-    # netCDF's attributes are numbers and texts.
-    plain = {
-        name: int(value) if isinstance(value, bool) else value for name, value in json_ready(dict(attributes)).items()
-    }
-    data = xarray.Dataset(variables, coordinates, {name: value for name, value in plain.items() if value is not None})
-    return xarray.DataTree(data, children=dict(children or {}))
-
-
-def _xarray() -> Any:
-    try:
-        import xarray
-    except ImportError:
-        raise FedscapeError(
-            "labelled arrays need the package xarray (2024.10 or newer), which is not installed: pip install xarray"
-        ) from None
-    return xarray
