@@ -17,7 +17,7 @@ from figures.contents.operations import Counts
 from figures.graph import Node, Outcome, Store
 from figures.graph.nodes import with_runs
 from figures.labels.arrays import grown, require_xarray
-from figures.labels.files import FIRST, lines, write_tree
+from figures.labels.files import FIRST, check_ending, lines, write_tree
 from figures.labels.pictures import panels_of
 from figures.labels.tables import labelled_cells, labelled_counts
 from figures.recipes import Asked, Recipe
@@ -37,8 +37,8 @@ _KINDS = {".nc": ("netcdf", ()), ".json": ("json", ("attrs", "children")), ".csv
 
 @dataclass(frozen=True)
 class Numbers:
-    """Give what figures and tables show as numbers: lines point by point with their spread, bars, surfaces, spectra,
-    the cells of tables. Runs and measurements are made as by `make` where they are missing; nothing is drawn.
+    """Give what figures and tables show as numbers: lines point by point with their spread, bars, surfaces,
+    spectra, and the cells of tables. What is missing is made as by `make`; nothing is drawn.
 
     What fails is told at the end (exit code 1); the numbers of the others are written.
     """
@@ -55,8 +55,7 @@ class Numbers:
         require_xarray()
         recipes, asked = self.selection.recipes(self.ids), self.selection.asked
         if self.to is not None:
-            if self.to.suffix not in _KINDS:
-                raise FedscapeError(f"--to {self.to} is no name of numbers: give one in {' or '.join(_KINDS)}")
+            check_ending(self.to)
             check_outputs([Output("--to", self.to, *_KINDS[self.to.suffix])], force=self.work.force)
         outcome, failed = made(recipes, self.selection, self.work)
         trees, broken = {}, {}

@@ -65,20 +65,36 @@ def nested(tree: DataTree) -> dict[str, Any]:
     }
 
 
+def check_ending(file: Path) -> None:
+    """Refuse, before any work, a file that :func:`write_tree` cannot write.
+
+    Raises:
+        FedscapeError: another ending than ``.nc``, ``.json`` and ``.csv``; the package h5netcdf is not installed.
+
+    Example:
+        >>> from pathlib import Path
+        >>> from figures.labels.files import check_ending
+        >>> check_ending(Path("a.xlsx"))
+        Traceback (most recent call last):
+        landscape.errors.FedscapeError: a.xlsx is no name of a file of numbers: give one in .nc or .json or .csv
+    """
+    if file.suffix not in _WRITERS:
+        raise FedscapeError(f"{file} is no name of a file of numbers: give one in {' or '.join(_WRITERS)}")
+    if file.suffix == ".nc" and find_spec("h5netcdf") is None:
+        raise FedscapeError("netCDF files need the package h5netcdf, which is not installed: pip install h5netcdf")
+
+
 def write_tree(tree: DataTree, file: Path) -> None:
     """Write a tree, whole or not at all: ``.nc`` is netCDF, ``.json`` :func:`nested`, ``.csv`` :func:`lines`.
 
     Raises:
-        FedscapeError: another ending; the package h5netcdf is not installed; the file cannot be written.
+        FedscapeError: as :func:`check_ending`; the file cannot be written.
     """
-    if file.suffix not in WRITERS:
-        raise FedscapeError(f"{file} is of no kind that numbers are written in: give a name in {' or '.join(WRITERS)}")
-    WRITERS[file.suffix](tree, file)
+    check_ending(file)
+    _WRITERS[file.suffix](tree, file)
 
 
 def _netcdf(tree: DataTree, file: Path) -> None:
-    if find_spec("h5netcdf") is None:
-        raise FedscapeError("netCDF files need the package h5netcdf, which is not installed: pip install h5netcdf")
     with tempfile.TemporaryDirectory() as folder:
         made = Path(folder) / "numbers.nc"
         tree.to_netcdf(made, engine="h5netcdf")
@@ -86,7 +102,7 @@ def _netcdf(tree: DataTree, file: Path) -> None:
             target.write(made.read_bytes())
 
 
-WRITERS: Mapping[str, Callable[[DataTree, Path], None]] = {
+_WRITERS: Mapping[str, Callable[[DataTree, Path], None]] = {
     ".nc": _netcdf,
     ".json": lambda tree, file: write_json(file, nested(tree)),
     ".csv": lambda tree, file: write_text(file, lines(tree).csv()),

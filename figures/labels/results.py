@@ -8,11 +8,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from analysis import HessianReport, Surface
+from analysis.accuracy import ClientAccuracies
+from analysis.alignment.results import Alignment, RoundAlignment, RunAlignment
 from analysis.corruptions.robustness import Robustness
 from analysis.hessian.client_results import ClientCurves, ClientEigenvalues
 from analysis.hessian.density import Density
 from analysis.hessian.layers import LayerEigenvalues
 from figures.contents.content import CURVATURE
+from figures.labels.alignment import alignment, round_alignment, run_alignment
 from figures.labels.arrays import Form, Variables, tree
 from landscape import FedscapeError
 
@@ -35,12 +38,13 @@ def labelled(result: object) -> DataTree:
 
     Args:
         result: a spectrum (:class:`analysis.HessianReport`), :class:`~analysis.hessian.density.Density`,
-            :class:`analysis.Surface`, eigenvalues of layers or clients, clients over the rounds, or accuracies under
-            corruptions.
+            :class:`analysis.Surface`, eigenvalues of layers or clients, clients over the rounds, accuracies of
+            clients or under corruptions, or alignment (:func:`analysis.measure_alignment`), of all runs, a run or a round.
 
     Returns:
         Coordinates are ``rank`` of an eigenvalue (1 for the first), ``eigenvalue``, ``probe``, ``node``, ``x``, ``y``,
-        ``layer``, ``client``, ``round``, ``model``, ``corruption``, ``severity``; attributes say the units, and where
+        ``layer``, ``client``, ``client_other``, ``round``, ``run``, ``quantity``, ``model``, ``corruption``,
+        ``severity``; attributes say the units, and where
         the numbers come from.
 
     Raises:
@@ -127,7 +131,8 @@ def _density(density: Density) -> DataTree:
     }
     if len(density.quadrature):
         variables["quadrature_error"] = ("eigenvalue", density.quadrature, unit)
-    return tree(variables, {"eigenvalue": density.grid}, {"width": density.width, "products": density.products})
+    places = ("eigenvalue", density.grid, {"units": CURVATURE})
+    return tree(variables, {"eigenvalue": places}, {"width": density.width, "products": density.products})
 
 
 def _surface(surface: Surface) -> DataTree:
@@ -137,10 +142,13 @@ def _surface(surface: Surface) -> DataTree:
         if (values := getattr(surface, name)) is not None:
             variables[name] = (("y", "x"), values, {"units": units.get(name, "1")})
     attributes = {**vars(surface.provenance), "seconds": surface.seconds, "kind": surface.kind}
-    if surface.axis_labels is not None:
-        attributes |= dict(zip(("x_label", "y_label"), surface.axis_labels, strict=True))
+    names = surface.axis_labels or ("step along direction 1", "step along direction 2")
+    along = {
+        axis: (axis, getattr(surface, axis), {"units": "1", "long_name": name})
+        for axis, name in zip("xy", names, strict=True)
+    }
     children = {} if surface.test is None else {"test": _surface(surface.test)}
-    return tree(variables, {"x": surface.x, "y": surface.y}, attributes, children)
+    return tree(variables, along, attributes, children)
 
 
 def _layers(found: LayerEigenvalues) -> DataTree:
@@ -199,5 +207,78 @@ _KINDS: Mapping[type, Form] = {
     LayerEigenvalues: _layers,
     ClientEigenvalues: _clients,
     ClientCurves: _rounds,
+    ClientAccuracies: lambda found: _client_accuracy(vars(found)),
     Robustness: _corruptions,
+    Alignment: alignment,
+    RunAlignment: run_alignment,
+    RoundAlignment: round_alignment,
 }
+
+
+def kept(kind: str, result: Any) -> DataTree:
+    """What a store reads of a measurement of a kind (:data:`figures.graph.kinds.KINDS`), as labelled arrays.
+
+    Raises:
+        FedscapeError: xarray is not installed.
+    """
+    return _READ[kind](result) if kind in _READ else labelled(result)
+
+
+def _evaluation(found: Mapping[str, Any]) -> DataTree:
+    units = {"loss": "nat", "loss_stderr": "nat"}
+    return tree({name: ((), v, {"units": units.get(name, "1")}) for name, v in found.items() if v is not None}, {}, {})
+
+
+def _client_accuracy(found: Mapping[str, Any]) -> DataTree:
+    variables: Variables = {
+        "accuracy": (("round", "client"), np.array(found["accuracy"]), {"long_name": "on a client's training data"}),
+        "test_accuracy": ("round", np.array(found["test_accuracy"]), {"long_name": "on all test data"}),
+    }
+    return tree(variables, {"round": found["rounds"], "client": found["clients"]}, {})
+
+
+def _client_eigenvalues(found: Mapping[str, Any]) -> DataTree:
+    """The clients of two rounds may be different ones: not-a-number where one was not measured."""
+    measured = found["measured"]
+    clients = sorted({client for each in measured for client in each["clients"]})
+    most = max((len(values) for each in measured for values in each["values"]), default=0)
+    arrays = {name: np.full((len(measured), len(clients), most), np.nan) for name in ("value", "error_bound")}
+    for i, each in enumerate(measured):
+        for name, rows in (("value", each["values"]), ("error_bound", each.get("bounds", []))):
+            for client, values in zip(each["clients"], rows, strict=False):  # a file may have no bounds
+                arrays[name][i, clients.index(client), : len(values)] = values
+    of = ("round", "client", "rank")
+    variables: Variables = {name: (of, values, {"units": CURVATURE}) for name, values in arrays.items()}
+    rounds = [each["round"] for each in measured]
+    return tree(variables, {"round": rounds, "client": clients, "rank": np.arange(1, most + 1)}, {})
+
+
+def _kept_corruptions(found: Mapping[str, Any]) -> DataTree:
+    of, units = ("model", "corruption", "severity"), {"accuracy": "1", "loss": "nat"}
+    variables: Variables = {n: (of, np.array(found[n]), {"units": u}) for n, u in units.items() if n in found}
+    variables |= {
+        f"clean_{n}": ("model", np.array(found[f"clean_{n}"]), {"units": u})
+        for n, u in units.items()
+        if f"clean_{n}" in found
+    }
+    labels = found.get("labels") or [str(i) for i in range(len(found["accuracy"]))]
+    coordinates = {"model": labels, "corruption": list(found["corruptions"]), "severity": list(found["severities"])}
+    attributes = {n: found.get(n) for n in ("data", "images", "generated", "samples", "seed", "dtype")}
+    return tree(variables, coordinates, attributes)
+
+
+_READ: Mapping[str, Form] = {
+    "client-eigenvalues": _client_eigenvalues,
+    "client-accuracy": _client_accuracy,
+    "corruptions": _kept_corruptions,
+    "evaluation": _evaluation,
+}
+NAMES: Mapping[str, str] = {
+    "hessian": "spectra",
+    "surface": "surfaces",
+    "evaluation": "evaluations",
+    "corruptions": "corruptions",
+    "client-eigenvalues": "client-eigenvalues",
+    "client-accuracy": "client-accuracies",
+}
+"""What the measurements of each kind are called together, in :attr:`figures.runs.OpenedRun.results`."""
