@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from analysis.alignment.local_models import QUANTITIES, WHERE, LocalModels
+from analysis.alignment.local_models import QUANTITIES, WHERE
 from analysis.alignment.plain import Plain
 from analysis.alignment.results import TITLES, Alignment, RoundAlignment, RunAlignment
 from figures.contents.content import CURVATURE
@@ -88,7 +88,7 @@ def run_alignment(run: RunAlignment) -> DataTree:
     names = [field.name for field in fields(RoundAlignment)]
     parts = {name: [getattr(one, name) for one in run.rounds] for name in names}
     children = {
-        name: _part(run, found, clients) for name, found in parts.items() if any(isinstance(p, Plain) for p in found)
+        name: _part(run, name, clients) for name, found in parts.items() if any(isinstance(p, Plain) for p in found)
     }
     shares = np.full((len(run.rounds), len(clients)), np.nan)
     for row, one in zip(shares, run.rounds, strict=True):
@@ -144,8 +144,9 @@ def _quantities(found: Alignment) -> DataTree:
     return tree(variables, coordinates, {})
 
 
-def _part(run: RunAlignment, found: Sequence[Any], clients: Sequence[int]) -> DataTree:
+def _part(run: RunAlignment, name: str, clients: Sequence[int]) -> DataTree:
     """One part of all rounds; not-a-number in those that have not got it."""
+    found = [getattr(one, name) for one in run.rounds]
     first = next(part for part in found if isinstance(part, Plain))
     variables: Variables = {}
     coordinates: dict[str, Any] = {}
@@ -157,7 +158,7 @@ def _part(run: RunAlignment, found: Sequence[Any], clients: Sequence[int]) -> Da
         for one, part in zip(run.rounds, found, strict=True):
             value = np.asarray(getattr(first if part is None else part, field.name), dtype=float)
             value = np.full_like(value, np.nan) if part is None else value
-            mine = one.local_clients if isinstance(first, LocalModels) else one.clients
+            mine = getattr(one, f"{name}_clients", one.clients)
             rows.append(_spread(value, letters, [clients.index(client) for client in mine], len(clients), part is None))
         named = tuple("client_other" if axis == "client" and i else axis for i, axis in enumerate(axes))
         unit = "as the coordinate unit" if "measure" in named else _UNITS.get(field.name, "1")
@@ -167,7 +168,7 @@ def _part(run: RunAlignment, found: Sequence[Any], clients: Sequence[int]) -> Da
             coordinates[axis] = _AXES.get(axis, numbers)
     if "measure" in coordinates:
         coordinates["unit"] = ("measure", [_OF_MEASURE[name] for name in QUANTITIES])
-    coordinates = {name: list(v) if name in _AXES else v for name, v in coordinates.items()}
+    coordinates = {axis: list(v) if axis in _AXES else v for axis, v in coordinates.items()}
     return tree(variables, {"round": [one.round for one in run.rounds], **coordinates}, {})
 
 

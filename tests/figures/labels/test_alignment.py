@@ -32,10 +32,13 @@ def drawn(kind: type[Plain], seed: int, n: int) -> Plain:
 
 def one(number: int, clients: tuple[int, ...], local: tuple[int, ...] = ()) -> RoundAlignment:
     n = len(clients)
-    return RoundAlignment(
-        number, clients, 9, np.full(n, 1 / n), [], local, drawn(Gradients, number, n), drawn(Perturbations, number, n),
-        drawn(Curvature, number, n), drawn(LocalModels, number, len(local)) if local else None, {},
-    )  # fmt: skip
+    given = {
+        "round": number, "clients": clients, "population": 9, "shares": np.full(n, 1 / n), "histograms": [],
+        "local_clients": local, "missing": {}, "gradients": drawn(Gradients, number, n),
+        "perturbations": drawn(Perturbations, number, n), "curvature": drawn(Curvature, number, n),
+        "local": drawn(LocalModels, number, len(local)) if local else None,
+    }  # fmt: skip
+    return RoundAlignment(**{field.name: given.get(field.name) for field in fields(RoundAlignment)})
 
 
 @pytest.fixture(scope="module")
