@@ -39,7 +39,7 @@ def labelled(result: object) -> DataTree:
     Args:
         result: a spectrum (:class:`analysis.HessianReport`), :class:`~analysis.hessian.density.Density`,
             :class:`analysis.Surface`, eigenvalues of layers or clients, clients over the rounds, accuracies of
-            clients or under corruptions, or alignment (:func:`analysis.measure_alignment`) of all runs, one, or a round.
+            clients or under corruptions, alignment (:func:`analysis.measure_alignment`) of all runs, one, or a round.
 
     Returns:
         Coordinates are ``rank`` of an eigenvalue (1 for the first), ``eigenvalue``, ``probe``, ``node``, ``x``, ``y``,
