@@ -280,5 +280,7 @@ NAMES: Mapping[str, str] = {
     "corruptions": "corruptions",
     "client-eigenvalues": "client-eigenvalues",
     "client-accuracy": "client-accuracies",
+    "clients": "clients",
+    "layers": "layers",
 }
 """What the measurements of each kind are called together, in :attr:`figures.runs.OpenedRun.results`."""
