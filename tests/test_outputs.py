@@ -264,6 +264,7 @@ WRITERS = {"write_text", "write_bytes", "savefig", "rename", "replace", "savez",
 ALLOWED = {
     "landscape/storage/files.py": "the layer itself",
     "landscape/storage/pictures.py": "into memory",
+    "landscape/storage/canvas.py": "Matplotlib's savefig, to what its caller names",
     "landscape/storage/hdf5.py": "into the pipe of a process",
     "landscape/storage/display.py": "into memory",
     "landscape/data/fetch.py": "moves what was downloaded to names that are free; arrays through atomic_write",
