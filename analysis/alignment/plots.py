@@ -20,6 +20,8 @@ from landscape.storage.canvas import across, new_figure, pt, stroke
 _PANELS = (
     ("gradient_cosine_with_global", "cosine", "Client's gradient and ∇f"),
     ("worst_case_found", "share", "Worst rise of f found by\nthe clients' mean step"),
+    ("used_worst_case_found", "share", "Worst rise of f found by the mean\nof the perturbations used, at ρ"),
+    ("used_cosine_with_global", "cosine", "Perturbation used and ∇f, at the received w"),
     ("overlap_with_global", "overlap", "Client's top-K eigenspace and f's"),
     ("curvature_carried", "share", "f's top-K curvature\nin a client's eigenspace"),
     ("heterogeneity", "E‖(H_i − H)v‖² / E‖Hv‖²", "Difference of the Hessians"),
