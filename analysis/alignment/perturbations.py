@@ -167,12 +167,13 @@ class UsedPerturbations(Plain):
         global_gains: the same of f, [n, 2].
         with_own, with_global: cosines of ε_i with ∇f_i(w) and with ∇f(w), [n].
         with_ascent: cosine of ε_i with ε, [n]: with sam that with ∇f(w).
-        agreement: ‖ε̄‖ / Σ p̃_i ‖ε_i‖, ε̄ = Σ p̃_i ε_i: 1 where all are alike.
+        agreement: ‖ε̄‖ / Σ p̃_i ‖ε_i‖, ε̄ = Σ p̃_i ε_i: 1 where all are alike.  Of few clients it is above that of all,
+            as chance does not cancel in ε̄: no standard error is told.
         mean_gain: f(w + ε̄) − f(w).
         worst: f(w + ε) − f(w).
         found: (f(w + ρ ε̄/‖T⁻¹ε̄‖) − f(w)) / worst; NaN unless worst > 0 and ε̄ ≠ 0.
-        agreement_stderr, mean_gain_stderr, found_stderr: standard errors where not all clients were measured, to first
-            order in the clients' shares.
+        mean_gain_stderr, found_stderr: standard errors where not all clients were measured, to first order in the
+            clients' shares.
         server: of the server's own perturbation u of its model w^t: ‖u‖, f(w^t + u) − f(w^t), the share of the rise by
             f's own ascent step at w^t that u finds, brought to ρ, that rise, and the cosine of u with ∇f(w^t); NaN
             without one, [5].
@@ -191,7 +192,6 @@ class UsedPerturbations(Plain):
     with_global: np.ndarray
     with_ascent: np.ndarray
     agreement: float
-    agreement_stderr: float
     mean_gain: float
     mean_gain_stderr: float
     worst: float
@@ -210,9 +210,9 @@ class UsedPerturbations(Plain):
         yield "used_cosine_with_global", self.with_global, 0.0
         yield "used_cosine_with_ascent", self.with_ascent, 0.0
 
-    def of_all(self) -> Iterator[tuple[str, float, float, float]]:
-        """Names, values, standard errors of the sampling of clients, and errors of the measurement."""
-        yield "used_agreement", self.agreement, self.agreement_stderr, 0.0
+    def of_all(self, population: int) -> Iterator[tuple[str, float, float, float]]:
+        """Names, values, standard errors of the sampling of clients from so many, and errors of the measurement."""
+        yield "used_agreement", self.agreement, 0.0 if len(self.lengths) == population else float("nan"), 0.0
         yield "used_mean_gain", self.mean_gain, self.mean_gain_stderr, self.rounding
         yield "used_worst_gain", self.worst, 0.0, self.rounding
         yield "used_worst_case_found", self.found, self.found_stderr, self._off(self.found, self.worst)
@@ -261,7 +261,7 @@ def measure_used(
     shares = torch.from_numpy(federation.shares).to(steps)
     mean = shares @ steps
     lengths = _norms(steps)
-    agreement, parting = _agreement(federation.shares, steps, mean, lengths)
+    whole = float(federation.shares @ lengths)
     longer, turning = _found(federation, w, steps, mean, scale, asked.rho)
     slopes = ((steps - mean) @ federation.gradient(w + mean)).double().cpu().numpy()
     rises = worst > 0
@@ -273,8 +273,7 @@ def measure_used(
         with_own=np.array(with_own),
         with_global=_cosines(steps, total),
         with_ascent=_cosines(steps, ideal),
-        agreement=agreement,
-        agreement_stderr=influence_stderr(parting, federation.population),
+        agreement=float(_norms(mean[None])[0]) / whole if whole > 0 else float("nan"),
         mean_gain=_rise(federation, w + mean, loss),
         mean_gain_stderr=influence_stderr(federation.shares * slopes, federation.population),
         worst=worst,
@@ -294,16 +293,6 @@ def used_work(clients: int, server: bool, elsewhere: bool) -> Work:
         elsewhere: whether that is of another model than the clients received.
     """
     return Work(2.0 * clients + 4 + (2 + 2 * elsewhere) * server, 3.0 + (server and elsewhere), 0)
-
-
-def _agreement(p: np.ndarray, steps: Tensor, mean: Tensor, lengths: np.ndarray) -> tuple[float, np.ndarray]:
-    """‖ε̄‖ / Σ p̃_i ‖ε_i‖, NaN where all are 0, and its derivatives by the clients' shares, [n]."""
-    whole, of_mean = float(p @ lengths), float(_norms(mean[None])[0])
-    if whole == 0:
-        return float("nan"), np.full(len(p), np.nan)
-    value = of_mean / whole
-    along = products_of(steps - mean, mean[None])[:, 0] / of_mean if of_mean > 0 else np.zeros(len(p))
-    return value, p * (along - value * (lengths - whole)) / whole
 
 
 def _found(

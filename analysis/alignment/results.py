@@ -165,7 +165,7 @@ class RoundAlignment:
         shares = self.shares[[self.clients.index(client) for client in self.used_clients]]
         for name, values, error in found.of_clients():
             yield Quantity(name, mean_over_clients(values, shares, self.population), error)
-        for name, value, stderr, error in found.of_all():
+        for name, value, stderr, error in found.of_all(self.population):
             yield Quantity(name, replace(_mean(value), stderr=stderr, count=len(self.used_clients)), error)
 
     def _second_order(self) -> Iterator[Quantity]:
@@ -213,7 +213,8 @@ class RoundAlignment:
     def notes(self) -> list[str]:
         """What cannot be had, which clients are in no mean, and what has not converged."""
         lines = [f"not measured at round {self.round}: {what}: {why}" for what, why in self.missing.items()]
-        if len(self.clients) < self.population and set(self.clients) & set(self.local_clients):
+        at_it = any(part is not None for part in (self.gradients, self.perturbations, self.curvature, self.local))
+        if at_it and len(self.clients) < self.population and set(self.clients) & set(self.local_clients):
             lines.append(
                 f"the model of round {self.round} was just trained by some of the measured clients: at it they are no "
                 "random draw of all, as the standard errors of the means take them for (--clients all, or others)"

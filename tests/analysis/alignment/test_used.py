@@ -63,7 +63,7 @@ def test_every_number_of_quadratic_clients_with_unequal_weights():
     assert found.mean_gain == pytest.approx(rise(W, mean))
     assert found.worst == pytest.approx(rise(W, RHO * unit(total)))
     assert found.found == pytest.approx(rise(W, RHO * unit(mean)) / rise(W, RHO * unit(total)))
-    assert (found.agreement_stderr, found.mean_gain_stderr, found.found_stderr) == (0, 0, 0)  # all are measured
+    assert (found.mean_gain_stderr, found.found_stderr) == (0, 0)  # all are measured
     assert np.isnan(found.server).all()
 
 
@@ -137,16 +137,16 @@ def test_intervals_cover_the_values_of_all_clients(ascent):
         one = federation(matrices, centres, p, measured)
         return measure_used(one, w, steps[list(measured)], None, Asked(ascent=ascent, rho=0.3))
 
-    names, seeds = ("found", "mean_gain", "agreement"), 200
-    truth, inside = found(tuple(range(48))), np.zeros(3)
+    names, seeds = ("found", "mean_gain"), 200
+    truth, inside = found(tuple(range(48))), np.zeros(2)
     for seed in range(seeds):
-        one = found(tuple(np.random.default_rng(seed).choice(48, 16, replace=False)))
-        near = stats.t.ppf(0.975, 15)
+        one = found(tuple(np.random.default_rng(seed).choice(48, 24, replace=False)))
+        near = stats.t.ppf(0.975, 23)
         for k, name in enumerate(names):
             error = getattr(one, f"{name}_stderr")
             inside[k] += abs(getattr(one, name) - getattr(truth, name)) <= near * error
     assert (inside / seeds >= 0.9).all(), inside
-    assert (inside / seeds <= 0.99).all(), inside
+    assert (inside / seeds <= 0.995).all(), inside
 
 
 QUICK = {"parts": ("used",), "device": "cpu", "rho": 0.3}
@@ -189,6 +189,7 @@ def test_numbers_of_a_run_are_those_by_hand(runs):
         up(0.3 * mean / mean.norm()) / up(ascent_step(total, torch.ones_like(w), 0.3))
     )
     assert share.mean.stderr > 0  # three of five clients
+    assert np.isnan(found.value(0, "used_agreement").mean.stderr)
     uphill = work.server_perturbation.double()
     torch.testing.assert_close(w, before + uphill)
     assert found.value(0, "server_length").mean.value == pytest.approx(0.2, rel=1e-4)
