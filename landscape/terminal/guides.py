@@ -140,7 +140,7 @@ _ALL = (
         (
             ("runs/fedavg runs/fedsam --out alignment", "two runs' last models, side by side"),
             ("runs/fedsam --rounds --clients all --out alignment", "every round that was kept, all clients"),
-            ("runs/fedsam --parts gradients perturbations --rho 0.1 --out alignment", "without the Hessians"),
+            ("runs/fedsam --parts gradients perturbations used --rho 0.1 --out alignment", "without the Hessians"),
         ),
         (
             "--out", "--rounds", "--clients", "--parts", "--top", "--rho", "--ascent", "--samples", "--data-dir",
