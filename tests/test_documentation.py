@@ -39,7 +39,15 @@ SHRUNK = (
     ("spectrum(density=False)", "spectrum(top=2, samples=40, density=False)"),
     ('compare("runs/fedavg")', 'compare("runs/fedavg", top=2, points=3, samples=40)'),
 )
-EXECUTED = ("README.md", "docs/index.md", "docs/ideas.md", "docs/formats.md", "docs/python.md", "docs/recording.md")
+EXECUTED = (
+    "README.md",
+    "docs/index.md",
+    "docs/ideas.md",
+    "docs/formats.md",
+    "docs/python.md",
+    "docs/recording.md",
+    "docs/figures.md",
+)
 """Pages whose Python is run as it stands, but for the sizes above."""
 
 

@@ -233,6 +233,20 @@ _ALL = (
         "ID [ID ...] [OPTIONS]",
     ),
     Guide(
+        "python -m figures numbers",
+        "Give what figures and tables of the papers show as numbers: netCDF, JSON or CSV.",
+        (
+            ("fedsmoo/F3", "CSV on the screen: a line a number, with its coordinates"),
+            ("fedsmoo/F3 --to F3.nc", "netCDF with coordinates and units, which xarray opens"),
+            ("man --to man.json --jobs 2", "all of a paper; what is missing is made"),
+        ),
+        (
+            "--to", "--scale", "--data", "--model", "--seeds", "--rounds", "--choose", "--out", "--device",
+            "--data-dir", "--jobs",
+        ),
+        "ID [ID ...] [OPTIONS]",
+    ),
+    Guide(
         "python -m figures gallery",
         "Figures and tables on one page, gallery.html; those that are not there are made.",
         (
