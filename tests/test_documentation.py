@@ -242,8 +242,9 @@ def assert_known(words):
         assert words[1] == "start.py"
         assert f'"{words[2]}"' in text("start.py"), words
     elif words[0] == "python":
-        script = text(words[1])
-        for option in [word for word in words[2:] if word.startswith("--") and word != "--help"]:
+        place, given = (words[2].replace(".", "/") + ".py", words[3:]) if words[1] == "-m" else (words[1], words[2:])
+        script = text(place)
+        for option in [word for word in given if word.startswith("--") and word != "--help"]:
             assert option[2:].replace("-", "_") in script, words
     else:
         assert words[0] in {"fedscape", "jupyter", "mkdocs", "git", "echo"}, words
@@ -364,3 +365,13 @@ def test_files_that_are_linked_exist(file):
 def test_changelog_and_readme_name_every_algorithm():
     assert all(f"`{name}`" in text("README.md") for name in trainers.ALGORITHMS)
     assert len(text("README.md").splitlines()) <= 120
+
+
+def test_every_benchmark_has_its_row_and_its_command():
+    """Those that others start or import are none of their own."""
+    page = text("docs/benchmarks.md")
+    scripts = {file.stem for file in (REPOSITORY / "benchmarks").glob("*.py") if "__main__" in file.read_text("utf-8")}
+    scripts -= {"flower_rounds", "gpu_checks", "hessian_demo"}
+    assert set(re.findall(r"^\|.*\| `benchmarks/(\w+)\.py` \|", page, re.MULTILINE)) == scripts
+    ((block),) = blocks("docs/benchmarks.md", "sh")
+    assert set(re.findall(r"benchmarks[/.](\w+?)(?:\.py)?$", block, re.MULTILINE)) == scripts
