@@ -61,7 +61,7 @@ STUDIES = {
         (0, 1, 2), 1, {"barrier_pairs": 0},
     ),
     "cifar10": Study(
-        ("fedavg", "fedsam", "fedsmoo", "fedlesam", "fedgloss"),
+        ("fedavg", "fedsam", "fedsmoo", "fedlesam"),
         "--data cifar10 --model lenet_fed --clients 100 --per-round 10 --local-epochs 1 --batch-size 50 --lr 0.1",
         (0,), 100, {"barrier_pairs": 0, "samples": 50, "tolerance": 0.01},
     ),
