@@ -28,6 +28,7 @@ from tests.trainers.federations import SETTINGS, SIZES, federation
 from trainers import FedASAM, FedAvg, Mean, Settings, State, train
 from trainers.__main__ import COMMANDS as trainers_commands
 from trainers.__main__ import main
+from trainers.algorithms.combination import Combination
 from trainers.commands import report
 
 SHRUNK = (
@@ -365,6 +366,22 @@ def test_files_that_are_linked_exist(file):
 def test_changelog_and_readme_name_every_algorithm():
     assert all(f"`{name}`" in text("README.md") for name in trainers.ALGORITHMS)
     assert len(text("README.md").splitlines()) <= 120
+
+
+def test_the_page_names_the_algorithms_with_parts_and_those_that_refuse_a_local_optimizer():
+    page = " ".join(text("docs/train.md").split())
+
+    def told(between):
+        return {name.lower() for name in re.findall(r"[A-Z]\w+", re.search(between, page)[1])} & set(
+            trainers.ALGORITHMS
+        )
+
+    kinds = dict(trainers.ALGORITHMS.items())
+    named = told(r"\(\[client-level.*?is DP-FedSAM\)\.(.*?) are names for an algorithm")
+    assert named == {name for name, kind in kinds.items() if issubclass(kind, Combination)}
+    refusing = {name for name, kind in kinds.items() if "local_optimizer" in kind().excludes}
+    assert told(r"end and not how\.(.*?): these refuse it") - {"fedlesam"} == refusing
+    assert "local_optimizer" in trainers.FedLESAM(base="scaffold").excludes
 
 
 def test_every_benchmark_has_its_row_and_its_command():
