@@ -32,6 +32,7 @@ ELSEWHERE = {
     "python -m benchmarks": "some ten minutes; what it gave is in docs/local-against-global.md",
     "python benchmarks/": "minutes to hours each; what they gave is in benchmarks/records",
     "echo": "writes the file for the PyHessian user's checkpoint",
+    "fedscape train fedsmoo --protocol fl-simulator": "an hour a round; tests of trainers.protocols run its options",
     "python -m analysis.hessian checkpoints/net.pkl": "tests/landscape/checkpoints/test_pyhessians_checkpoint.py",
     "python -m analysis.hessian resnet.pth": "as the one of docs/foreign.md, with another network",
     "fedscape data fetch emnist": "it asks the network; tests/landscape/data/test_fetch.py has a server in its place",
@@ -47,14 +48,16 @@ ELSEWHERE = {
 }
 """What is not run here, by how its line begins, and why."""
 LITTLE = ["--samples", "40", "--device", "cpu", "--quiet"]
+SKETCH = ["--points", "3", "--top", "2", "--probes", "2", "--steps", "4", "--trace-probes", "4"]
+ROUGH = ["--trace-tolerance", "0.5"]
 SMALLER = {
     "trainers": ["--device", "cpu", "--quiet"],
-    "analysis.hessian": [*LITTLE, "--force", "--trace-tolerance", "0.5"],
+    "analysis.hessian": [*LITTLE, "--force", *ROUGH],
     "analysis.surface": [*LITTLE, "--force", "--points", "3"],
     "analysis.corruptions": [*LITTLE, "--force", "--severities", "1"],
-    "analysis.alignment": [*LITTLE, "--force", "--top", "1"],
-    "figures compare": [*LITTLE, "--force", "--points", "3", "--top", "2"],
-    "figures report": [*LITTLE, "--force", "--points", "3", "--top", "2"],
+    "analysis.alignment": [*LITTLE, "--force", "--top", "1", "--probes", "2", "--tolerance", "0.1", *ROUGH],
+    "figures compare": [*LITTLE, "--force", *SKETCH],
+    "figures report": [*LITTLE, "--force", *SKETCH],
     "figures sweep": ["--device", "cpu", "--quiet"],
     "figures make": ["--device", "cpu", "--quiet", "--rounds", "1"],
 }
@@ -142,10 +145,12 @@ def smaller(words, module):
     elif "--replot" in words:
         little = {"--quiet": None, "--force": None}
     if kind(module, words) == "trainers":
-        little["--rounds"] = "8" if "--swa" in words else "1"
+        little["--rounds"] = "8" if {"--swa", "--lr-warmup"} & {*words} else "1"
         little |= {"--swa-cycle": "2"} if "--swa" in words else {}
     if "--top" in words:
         little["--top"] = "2"
+    if "resnet20_gn" in words:
+        little["--samples"] = "8"
     for option, value in little.items():
         if option in words and value is not None:
             words[words.index(option) + 1] = value
