@@ -393,13 +393,3 @@ def test_the_page_names_the_algorithms_with_parts_and_those_that_refuse_a_local_
     refusing = {name for name, kind in kinds.items() if "local_optimizer" in kind().excludes}
     assert told(r"end and not how\.(.*?): these refuse it") - {"fedlesam"} == refusing
     assert "local_optimizer" in trainers.FedLESAM(base="scaffold").excludes
-
-
-def test_every_benchmark_has_its_row_and_its_command():
-    """Those that others start or import are none of their own."""
-    page = text("docs/benchmarks.md")
-    scripts = {file.stem for file in (REPOSITORY / "benchmarks").glob("*.py") if "__main__" in file.read_text("utf-8")}
-    scripts -= {"flower_rounds", "gpu_checks", "hessian_demo"}
-    assert set(re.findall(r"^\|.*\| `benchmarks/(\w+)\.py` \|", page, re.MULTILINE)) == scripts
-    ((block),) = blocks("docs/benchmarks.md", "sh")
-    assert set(re.findall(r"benchmarks[/.](\w+?)(?:\.py)?$", block, re.MULTILINE)) == scripts
