@@ -171,6 +171,7 @@ class _Round:
             local_clients=tuple(opened.local),
             **found,
             missing={k: v for k, v in opened.missing.items() if k == "sampled" or "local" in asked.parts},
+            digest=opened.checkpoint.digest(),
         )
 
     def _local(self) -> LocalModels | None:

@@ -20,6 +20,8 @@ from landscape.activations import MAN
 from landscape.checkpoints.foreign import open_checkpoint
 from landscape.data.loaders import data_named
 from landscape.data.samples import random_subset
+from landscape.datasets import Dataset
+from landscape.partitions.partition import Partition
 
 Told = Callable[[int, int], None]
 """Called to report progress, with the number of clients (or rounds) done and of all."""
@@ -111,7 +113,14 @@ def client_eigenvalues(
         noise=np.array([one.noise for one in found]),
         label=checkpoint.label,
         client=checkpoint.client,
+        label_counts=_label_counts(dataset, partition)[ids] if task == "classification" and whole.has_classes else None,
     )
+
+
+def _label_counts(dataset: Dataset, partition: Partition) -> np.ndarray:
+    """How many training samples of each class a client has, [clients, classes]."""
+    targets = dataset.train.targets.numpy()
+    return partition.label_counts(targets, int(targets.max()) + 1)
 
 
 def _check_top(top: int, whole: Landscape) -> None:
