@@ -96,7 +96,6 @@ def client_eigenvalues(
         found.append(_measure(part, w, client, top, tolerance, seed, refine))
         if told is not None:
             told(i + 1, len(ids))
-    accuracies = [one.accuracy for one in found]
     return ClientEigenvalues(
         title=checkpoint.title if penalty is None else f"{checkpoint.title} + {penalty}",
         round=checkpoint.round,
@@ -106,7 +105,7 @@ def client_eigenvalues(
         bounds=np.array([one.eigen.bounds for one in found]),
         converged=np.array([one.eigen.converged for one in found]),
         losses=np.array([one.loss for one in found]),
-        accuracies=None if None in accuracies else np.array(accuracies, dtype=float),
+        accuracies=_unless_missing([one.accuracy for one in found]),
         samples=np.array([one.samples for one in found]),
         consistency=consistency(whole.weights, [checkpoint.clients[client] for client in ids]) if local else None,
         hvps=sum(one.products for one in found),
@@ -115,6 +114,11 @@ def client_eigenvalues(
         client=checkpoint.client,
         label_counts=_label_counts(dataset, partition)[ids] if task == "classification" and whole.has_classes else None,
     )
+
+
+def _unless_missing(values: Sequence[float | None]) -> np.ndarray | None:
+    """The values, [n]; ``None`` where one is missing."""
+    return None if None in values else np.array(values, dtype=float)
 
 
 def _label_counts(dataset: Dataset, partition: Partition) -> np.ndarray:
