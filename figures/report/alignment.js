@@ -71,11 +71,12 @@ function drawMeans() {
     return [{ ...range, x: found.flatMap(([round]) => [round, round, null]), y: ends },
       { ...common, mode: "lines+markers", x: found.map(([round]) => round), y: values, error_y: errors, line: { color: inked(s), dash: DASHES[s.group % DASHES.length] } }];
   });
-  byId("means").style.height = one ? `${Math.max(190, 90 + subjects.length * (subjects.length > 12 ? 22 : 34))}px` : "";
+  const height = one ? Math.max(190, 90 + subjects.length * (subjects.length > 12 ? 22 : 34)) : 400;
+  byId("means").style.height = `${height}px`;
   const axes = one
     ? { xaxis: axis(folded(title), { range: padded(traces) }), yaxis: rowAxis(subjects.map((s) => short(s.label, most))), margin: { l: 20, r: 15, t: 10, b: 50 } }
-    : { xaxis: axis("communication round"), yaxis: axis(folded(title)) };
-  Plotly.react("means", traces, layout({ ...axes, hovermode: "closest" }), OPTIONS);
+    : { xaxis: axis("communication round"), yaxis: axis(folded(title, 36)) };
+  Plotly.react("means", traces, layout({ ...axes, height, hovermode: "closest" }), OPTIONS);
 }
 
 function drawPairs() {

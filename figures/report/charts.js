@@ -15,19 +15,20 @@ const PAPER = { chart: 700, relief: 340, square: 480 };
 
 function layout(more = {}, size = "chart") {
   return {
-    ...(paper ? { width: PAPER[size] } : {}),
+    ...(paper ? { width: PAPER[size] } : { autosize: true }),
     paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)",
     font: { color: variable("--ink"), family: "system-ui, sans-serif", size: 13 },
     margin: { l: 60, r: 15, t: 15, b: 50 },
     legend: { orientation: "h", y: 1.02, yanchor: "bottom", x: 0 },
     hoverlabel: { namelength: -1 },
+    modebar: { bgcolor: "rgba(0,0,0,0)", color: variable("--soft"), activecolor: variable("--ink") },
     ...more,
   };
 }
 
-// A long title in two lines where the screen is narrow.
-function folded(text) {
-  const middle = narrow() && text.length > 34 ? text.indexOf(" ", text.length / 2) : -1;
+// A long title in two lines.
+function folded(text, most = narrow() ? 34 : Infinity) {
+  const middle = text.length > most ? text.indexOf(" ", text.length / 2) : -1;
   return middle < 0 ? plain(text) : `${plain(text.slice(0, middle))}<br>${plain(text.slice(middle + 1))}`;
 }
 
@@ -54,6 +55,7 @@ function logTicks([low, high]) {
     if (fine.length <= 8) values = fine;
   }
   if (values.length > 8) values = values.filter((v) => Number.isInteger(Number(Math.log10(v).toFixed(9))));
+  if (narrow() && values.length > 5) values = values.filter((v) => [1, 2, 3, 5, 7].includes(Number(v.toExponential().split("e")[0])));
   return { tickvals: values.map(Math.log10), ticktext: values.map((v) => figure(v)) };
 }
 

@@ -1,8 +1,8 @@
 // Each client's own data under each model: models as rows, or against the clients' label mix; one client is followed.
 const OF_CLIENTS = {
-  lambda_max: { name: "λ_max", title: "λ_max of the loss on a client's own training data", factor: 1, together: "lambda_1" },
-  loss: { name: "loss", title: "loss on a client's own training data (nats)", factor: 1, together: "train_loss" },
-  accuracy: { name: "accuracy", title: "accuracy on a client's own training data (%)", factor: 100, together: "train_accuracy" },
+  lambda_max: { name: "λ_max", unit: "λ_max", factor: 1, together: "lambda_1" },
+  loss: { name: "loss", unit: "loss (nats)", factor: 1, together: "train_loss" },
+  accuracy: { name: "accuracy", unit: "accuracy (%)", factor: 100, together: "train_accuracy" },
 };
 const clients = { quantity: "lambda_max", arranged: "models", chosen: null, hovered: null };
 const withClients = () => visible().filter((s) => s.clients);
@@ -75,7 +75,8 @@ function drawClients() {
   const labels = named(subjects);
   const every = subjects.flatMap((s) => s.clients[clients.quantity]).filter((v) => v !== null).map((v) => of.factor * v);
   const whole = subjects.map((s) => s.scores[of.together]);
-  const ruler = clients.quantity === "accuracy" ? axis(folded(of.title)) : rulerOf([...every, ...(byModel ? whole.filter((v) => v !== null) : [])], folded(of.title));
+  const title = byModel ? folded(`${of.unit} on a client's own training data`) : of.unit;
+  const ruler = clients.quantity === "accuracy" ? axis(title) : rulerOf([...every, ...(byModel ? whole.filter((v) => v !== null) : [])], title);
   const traces = [];
   subjects.forEach((s, row) => {
     const points = clientPlaces(s, row);
@@ -87,26 +88,27 @@ function drawClients() {
       ...labels[row], ...(byModel ? { showlegend: false } : {}), mode: "markers", x: points.map(([x]) => x), y: points.map(([, y]) => y),
       customdata: s.clients.ids.map((id) => ({ id, partition: s.clients.partition })), text: s.clients.ids.map((_, i) => clientTold(s, i)), hovertemplate: "%{text}<extra></extra>",
       marker: {
-        color: inked(s), size: s.clients.ids.length > 50 ? 5 : 7, opacity: 0.85, line: { width: 0.5, color: variable("--paper") },
+        color: inked(s), size: narrow() || s.clients.ids.length > 50 ? 5 : 7, opacity: 0.85, line: { width: 0.5, color: variable("--paper") },
         symbol: s.clients.converged.map((sound) => (sound || clients.quantity !== "lambda_max" ? MARKERS[s.group % MARKERS.length] : "x-thin-open")),
       },
     });
   });
   if (byModel) traces.push({
     mode: "markers", x: whole.map((v) => (v === null ? null : of.factor * v)), y: subjects.map((_, row) => row), showlegend: false,
-    marker: { symbol: "line-ns", size: 22, line: { width: 3, color: variable("--ink") } },
+    marker: { symbol: "line-ns", size: subjects.length > 12 ? 11 : 20, line: { width: 3, color: variable("--ink") } },
     text: subjects.map((s) => `${plain(s.label)}, all samples together: ${figure(of.factor * s.scores[of.together])}`), hovertemplate: "%{text}<extra></extra>",
   });
   traces.push({ mode: "lines+markers", x: [], y: [], showlegend: false, hoverinfo: "skip", line: { color: variable("--ink"), width: 2 },
     marker: { symbol: "circle-open", size: 12, color: variable("--ink"), line: { width: 2 } } });
   const plot = byId("clients");
   const rows = subjects.length * (subjects.length > 12 ? 24 : 40);
-  plot.style.height = byModel ? `${Math.max(190, 90 + rows)}px` : "";
+  const height = byModel ? Math.max(190, 90 + rows) : 400;
+  plot.style.height = `${height}px`;
   const most = narrow() ? 15 : 40;
   const more = byModel
     ? { xaxis: ruler, yaxis: rowAxis(subjects.map((s) => short(s.label, most))), margin: { l: 20, r: 15, t: 10, b: 50 } }
     : { xaxis: axis(folded("effective number of labels of the client")), yaxis: ruler };
-  Plotly.react(plot, traces, layout({ ...more, hovermode: "closest" }), OPTIONS);
+  Plotly.react(plot, traces, layout({ ...more, height, hovermode: "closest" }), OPTIONS);
   if (!plot.dataset.linked) {
     plot.dataset.linked = "yes";
     plot.on("plotly_hover", ({ points: [point] }) => { if (point.customdata) { clients.hovered = point.customdata; follow(); } });
@@ -133,12 +135,12 @@ function follow() {
         if (i < 0) return;
         const [px, py] = clientPlaces(s, row)[i];
         x.push(px); y.push(py);
-        told.push(`${s.label} ${figure(OF_CLIENTS[clients.quantity].factor * s.clients[clients.quantity][i])}`);
+        told.push(`${s.label}: ${figure(OF_CLIENTS[clients.quantity].factor * s.clients[clients.quantity][i])}`);
       });
       x.push(null); y.push(null);
     }
   }
-  byId("client-told").textContent = clients.chosen && !clients.hovered ? (told.length ? `Client ${wanted.id}: ${told.join(", ")}.` : `Client ${wanted.id} is in none of these models.`) : "";
+  byId("client-told").textContent = clients.chosen && !clients.hovered ? (told.length ? `Client ${wanted.id}. ${told.join("; ")}.` : `Client ${wanted.id} is in none of these models.`) : "";
   const last = plot.data.length - 1;
   if (plot.data[last].x.length || x.length) Plotly.restyle(plot, { x: [x], y: [y] }, [last]);
 }

@@ -31,9 +31,10 @@ function drawLayers() {
     };
   });
   const rows = [...names.map((name) => `${short(name || "the model", most)}${narrow() ? "" : ` · ${sizes.get(name).toLocaleString("en")} parameters`}`), "<b>whole model</b>"];
-  byId("layers").style.height = `${110 + rows.length * (rows.length > 25 ? 20 : 32)}px`;
+  const height = 110 + rows.length * (rows.length > 25 ? 20 : 32);
+  byId("layers").style.height = `${height}px`;
   Plotly.react("layers", traces, layout({
-    xaxis: rulerOf(every, folded("λ_max of the layer's block of the Hessian")), yaxis: rowAxis(rows), hovermode: "closest", margin: { l: 20, r: 15, t: 15, b: 50 },
+    xaxis: rulerOf(every, folded("λ_max of the layer's block of the Hessian")), yaxis: rowAxis(rows), height, hovermode: "closest", margin: { l: 20, r: 15, t: 15, b: 50 },
     shapes: [{ type: "line", xref: "paper", x0: 0, x1: 1, y0: names.length - 0.5, y1: names.length - 0.5, line: { color: variable("--rule"), width: 1 } }],
   }), OPTIONS);
 }
