@@ -5,7 +5,7 @@ const BLUE_RED = [[0, "#2166ac"], [0.25, "#92c5de"], [0.5, "#f7f7f7"], [0.75, "#
 
 function alignmentControls() {
   const measured = page.subjects.filter((s) => s.alignment);
-  if (absent("alignment-absent", "alignment", measured.length ? "they are not in what --alignment gave" : "measure it with fedscape alignment, and give the folder that it writes with --alignment")) {
+  if (absent("alignment-absent", "alignment", measured.length ? "not in what --alignment gave" : "measure it with fedscape alignment, and give the folder that it writes with --alignment")) {
     for (const id of ["means", "pairs"]) byId(id).hidden = true;
     for (const id of ["alignment-controls", "pairs-controls", "means-table"]) byId(id).remove();
     return;

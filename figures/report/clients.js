@@ -13,7 +13,7 @@ function absent(id, panel, left) {
   const without = page.subjects.filter((s) => !s[panel]);
   const reasons = without.filter((s) => s.missing[panel]).map((s) => `${s.label}: ${s.missing[panel]}`);
   if (without.length > reasons.length) reasons.push(left);
-  byId(id).textContent = without.length ? `Not measured${without.length < page.subjects.length ? ` of ${without.length} models` : ""}: ${reasons.join("; ")}.` : "";
+  byId(id).textContent = without.length ? `Not measured${without.length < page.subjects.length ? ` of ${without.length} ${without.length === 1 ? "model" : "models"}` : ""}: ${reasons.join("; ")}.` : "";
   return without.length === page.subjects.length;
 }
 
@@ -96,7 +96,7 @@ function drawClients() {
   if (byModel) traces.push({
     mode: "markers", x: whole.map((v) => (v === null ? null : of.factor * v)), y: subjects.map((_, row) => row), showlegend: false,
     marker: { symbol: "line-ns", size: subjects.length > 12 ? 11 : 20, line: { width: 3, color: variable("--ink") } },
-    text: subjects.map((s) => `${plain(s.label)}, all samples together: ${figure(of.factor * s.scores[of.together])}`), hovertemplate: "%{text}<extra></extra>",
+    text: subjects.map((s) => `${plain(s.label)}, ${plain(s.spectrum.data)} together: ${figure(of.factor * s.scores[of.together])}`), hovertemplate: "%{text}<extra></extra>",
   });
   traces.push({ mode: "lines+markers", x: [], y: [], showlegend: false, hoverinfo: "skip", line: { color: variable("--ink"), width: 2 },
     marker: { symbol: "circle-open", size: 12, color: variable("--ink"), line: { width: 2 } } });
@@ -114,7 +114,7 @@ function drawClients() {
     plot.on("plotly_hover", ({ points: [point] }) => { if (point.customdata) { clients.hovered = point.customdata; follow(); } });
     plot.on("plotly_unhover", () => { clients.hovered = null; follow(); });
   }
-  byId("clients-told").textContent = byModel ? "Dots: clients. Box: the middle half of them, with the median. Thick mark: the same of all samples together." : "Each dot is a client under a model.";
+  byId("clients-told").textContent = byModel ? `Dots: clients. Box: the middle half of them, with the median. Thick mark: over ${subjects.length ? subjects[0].spectrum.data : "all samples"} together.` : "Each dot is a client under a model.";
   follow();
 }
 

@@ -89,10 +89,7 @@ def grouped(models: Sequence[Origin]) -> list[str]:
     """
     keys = [_key(model) for model in models]
     first = {key: models[keys.index(key)] for key in dict.fromkeys(keys)}
-    names = {
-        key: model.checkpoint.label if model.recorded is None else model.recorded.algorithm
-        for key, model in first.items()
-    }
+    names = {key: _algorithm(model) for key, model in first.items()}
     for told in (_parameters, _round, _folder):
         again = [key for key in names if list(names.values()).count(names[key]) > 1]
         alike = {key: [first[other] for other in again if names[other] == names[key]] for key in again}
@@ -122,6 +119,14 @@ def _key(model: Origin) -> str:
     if model.recorded is None:
         return str(model.file)
     return f"{model.recorded.configuration} {model.checkpoint.round} {model.checkpoint.client}"
+
+
+def _algorithm(model: Origin) -> str:
+    """The algorithm, or what its file is called, and whose local model it is."""
+    if model.recorded is None:
+        return model.checkpoint.label
+    client = model.checkpoint.client
+    return model.recorded.algorithm if client is None else f"{model.recorded.algorithm}, client {client}"
 
 
 def _parameters(model: Origin, others: Sequence[Origin]) -> str:

@@ -169,7 +169,7 @@ def test_layers_are_rows_from_the_input_down_and_all_is_below_the_whole(view):
 
 
 def test_local_against_global_has_means_pairs_and_names_that_stay_text(view):
-    assert "Not measured of 1 models" in view.locator("#alignment-absent").inner_text()
+    assert "Not measured of 1 model: not in what --alignment gave" in view.locator("#alignment-absent").inner_text()
     view.locator("#mean").select_option("gradient_cosine")
     assert view.evaluate("document.getElementById('means').data.length") == 4
     assert NASTY in view.locator("#mean").inner_text()

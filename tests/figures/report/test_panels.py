@@ -15,7 +15,7 @@ from figures.alike import Panels, Recipe
 from figures.expected import expected
 from figures.graph import Store
 from figures.measurements import Measurements
-from figures.report import contents, notes, read_alignments
+from figures.report import contents, grouped, notes, read_alignments
 from figures.reporting import measured, opened, write_report
 from landscape import FedscapeError, Landscape
 from landscape.storage.files import write_json
@@ -97,6 +97,12 @@ def test_other_networks_and_what_has_not_converged_are_told(subjects):
     assert any(
         text.startswith("λ_max of clients has NOT CONVERGED in 1 of 2 models, of fedavg in 2 clients") for text in told
     )
+
+
+def test_a_clients_own_model_is_named_after_it(runs):
+    client = min(opened(runs[:1], SOURCE)[0].checkpoint.clients)
+    origins = opened([runs[0], f"{runs[0]}@{client}"], SOURCE)
+    assert grouped(origins) == ["fedavg", f"fedavg, client {client}"]
 
 
 def test_panels_that_are_left_out_are_not_measured(runs, tmp_path):
