@@ -94,17 +94,18 @@ def compared(settings: Settings) -> Table:
     return Table(("run", *columns), tuple(rows))
 
 
-def write(page: Path, text: str) -> None:
-    """Put the table between the page's marks.
+def write(page: Path, text: str, name: str = "") -> None:
+    """Put the table between the page's marks; of several tables on a page, those that say ``: name``.
 
     Raises:
         FedscapeError: it has none.
     """
-    whole = page.read_text(encoding="utf-8") if page.exists() else BEGIN + END
-    if BEGIN not in whole or END not in whole:
-        raise FedscapeError(f"{page} has no marks {BEGIN.strip()} and {END.strip()} for the table")
-    before, _, rest = whole.partition(BEGIN)
-    write_text(page, before + BEGIN + "\n" + text + "\n" + END + rest.partition(END)[2])
+    begin = BEGIN.replace("table", f"table: {name}") if name else BEGIN
+    whole = page.read_text(encoding="utf-8") if page.exists() else begin + END
+    before, _, rest = whole.partition(begin)
+    if END not in rest:
+        raise FedscapeError(f"{page} has no marks {begin.strip()} and {END.strip()} for the table")
+    write_text(page, before + begin + "\n" + text + "\n" + END + rest.partition(END)[2])
 
 
 def main(settings: Settings) -> None:

@@ -1,6 +1,7 @@
-"""What the sharpness-aware papers say of clients' and the federation's losses, measured alike on the digits.
+"""What the sharpness-aware papers say of clients' and the federation's losses, measured alike on one data set.
 
     python -m benchmarks.local_against_global            # some ten minutes on one core; what is there is kept
+    python -m benchmarks.local_against_global --study cifar10 --data-dir DIR          # some hours
     python -m benchmarks.local_against_global --seeds 0 1 --rounds 20 --out /tmp/short --page /tmp/short.md
 
 The tables go between the two marks of the page, docs/local-against-global.md; the text around them is kept.
@@ -13,7 +14,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -32,10 +33,39 @@ ALGORITHMS = (
 )  # fmt: skip
 PARTITIONS = {"0": "dirichlet-hsu:0", "0.5": "dirichlet-hsu:0.5"}
 """The partition by α of Hsu et al.; 0: every client has one class."""
-BUDGET = (
-    "--data digits --model digits_mlp --clients 20 --per-round 5 --local-epochs 2 --batch-size 16 --lr 0.05 "
-    "--save-every 1 --save-clients --device cpu --quiet"
-)
+
+
+@dataclass(frozen=True)
+class Study:
+    """What is trained and how it is measured.
+
+    Attributes:
+        algorithms: at their defaults.
+        budget: the options that are the same for all.
+        seeds: of data, sampling and initial models.
+        save_every: the distance of rounds that are kept; the last one is measured.
+        measured: options of :func:`analysis.measure_alignment`.
+    """
+
+    algorithms: tuple[str, ...]
+    budget: str
+    seeds: tuple[int, ...]
+    save_every: int
+    measured: Mapping[str, Any]
+
+
+STUDIES = {
+    "digits": Study(
+        ALGORITHMS,
+        "--data digits --model digits_mlp --clients 20 --per-round 5 --local-epochs 2 --batch-size 16 --lr 0.05",
+        (0, 1, 2), 1, {"barrier_pairs": 0},
+    ),
+    "cifar10": Study(
+        ("fedavg", "fedsam", "fedsmoo", "fedlesam"),
+        "--data cifar10 --model lenet_fed --clients 100 --per-round 10 --local-epochs 1 --batch-size 50 --lr 0.1",
+        (0,), 100, {"barrier_pairs": 0, "samples": 50, "tolerance": 0.01},
+    ),
+}  # fmt: skip
 SHOWN = {
     "loss": "f(w)",
     "gradient_cosine_with_global": "cos(∇f_i, ∇f)",
@@ -121,36 +151,50 @@ CLAIMS = [
 class Settings:
     """What is run and measured, and where it goes."""
 
+    study: Literal["digits", "cifar10"] = "digits"
+    """of STUDIES"""
     rounds: int = 100
     """communication rounds"""
-    seeds: tuple[int, ...] = (0, 1, 2)
-    """of data, sampling and initial models"""
+    seeds: tuple[int, ...] | None = None
+    """of data, sampling and initial models (default: the study's)"""
     alphas: tuple[str, ...] = ("0", "0.5")
     """of PARTITIONS"""
     out: Path = Path("runs/local-against-global")
     """folder of the runs and of what was measured"""
     page: Path = Path("docs/local-against-global.md")
     """the page"""
+    data_dir: Path | None = None
+    """the folder that holds the data set's own folder"""
 
 
 def measured(settings: Settings) -> dict[tuple[str, str, int], Numbers]:
     """Train what is not there yet, measure it, and take the numbers of the last round; runs that diverged have none."""
-    start, found = time.perf_counter(), {}
+    start, found, study = time.perf_counter(), {}, STUDIES[settings.study]
     for alpha in settings.alphas:
-        for name in ALGORITHMS:
-            for seed in settings.seeds:
+        for name in study.algorithms:
+            for seed in settings.seeds or study.seeds:
                 out = settings.out / f"{name}-{alpha}-{seed}"
-                words = [name, *BUDGET.split(), "--partition", PARTITIONS[alpha], "--rounds", str(settings.rounds)]
-                command = read([*words, "--seed", str(seed), "--eval-every", str(settings.rounds), "--out", str(out)])
+                command = read([*words(settings, name, alpha), "--seed", str(seed), "--out", str(out)])
                 run = train(command.algorithm, command.settings, command.parts, out=out, resume=True)
                 print(f"{time.perf_counter() - start:6.0f} s  {out.name}: {run.status}", file=sys.stderr, flush=True)
                 if run.status != "finished":
                     continue
-                state = settings.out / f"{out.name}.jsonl"
-                one = measure_alignment(out, "all", state=state, device="cpu", barrier_pairs=0).runs[0].rounds[-1]
+                options = {"state": settings.out / f"{out.name}.jsonl", "device": "cpu", **study.measured}
+                one = measure_alignment(out, "all", data_dir=settings.data_dir, **options).runs[0].rounds[-1]
                 numbers = {q.name: q.mean.value for q in one.quantities()}
                 found[name, alpha, seed] = numbers | {"test_accuracy": float(run.metrics[-1]["test_accuracy"])}
+                print(f"{time.perf_counter() - start:6.0f} s  {out.name}: measured", file=sys.stderr, flush=True)
     return found
+
+
+def words(settings: Settings, name: str, alpha: str) -> list[str]:
+    """The command line of a run, without its seed and folder."""
+    study = STUDIES[settings.study]
+    rounds = ["--rounds", str(settings.rounds), "--eval-every", str(settings.rounds)]
+    kept = ["--save-clients", "--save-every", str(min(study.save_every, settings.rounds))]
+    data = [] if settings.data_dir is None else ["--data-dir", str(settings.data_dir)]
+    common = [*study.budget.split(), "--partition", PARTITIONS[alpha], "--device", "cpu", "--quiet"]
+    return [name, *common, *rounds, *kept, *data]
 
 
 def _group(found: Results, name: str, alpha: str, quantity: str | tuple[str, str]) -> Group:
@@ -163,35 +207,42 @@ def _group(found: Results, name: str, alpha: str, quantity: str | tuple[str, str
 
 
 def judged(claim: Claim, alpha: str, found: Results) -> tuple[str, str]:
-    """``confirmed``, ``not confirmed`` (the interval is on the other side) or ``undecided``, and the evidence."""
+    """``confirmed``, ``not confirmed`` (the interval is on the other side) or ``undecided``, and the evidence.
+
+    One seed has no interval: the verdict is then the side that it is on, and says so.
+    """
     compare: Callable[[Group, Group], Effect] = ratio if claim.kind == "ratio" else difference
     first = _group(found, claim.runs[0], alpha, claim.quantity)
     if claim.runs[1] is None:
         second = Group("", dict.fromkeys(first.values, claim.than))
     else:
         second = _group(found, claim.runs[1], alpha, claim.quantity)
-    if len(first.values) < 2 or len(second.values) < 2:
-        return "undecided", "fewer than two seeds ended"
+    if not (first.values and second.values):
+        return "undecided", "no seed ended"
     effect = compare(first, second)
     shares = claim.quantity == "test_accuracy"
     scale, unit = (100.0, " points") if shares else (1.0, "")
     low, middle, high = (scale * x for x in (effect.low, effect.estimate, effect.high))
     text = f"{'×' if claim.kind == 'ratio' else ''}{middle:{'.3g' if claim.kind == 'ratio' else '+.2g'}}{unit}"
+    holds = (effect.estimate < (1.0 if claim.kind == "ratio" else 0.0)) == (claim.sign == "lower")
+    if effect.seeds < 2:
+        return ("on its side" if holds else "on the other side"), f"{text} (one seed)"
     evidence = f"{text} ({low:.2g} to {high:.2g})"
     if not effect.decided:
         return "undecided", evidence
-    holds = (effect.estimate < (1.0 if claim.kind == "ratio" else 0.0)) == (claim.sign == "lower")
     return ("confirmed" if holds else "not confirmed"), evidence
 
 
 def claims_table(settings: Settings, found: Results) -> Table:
-    """A row for each claim: the verdict and the evidence at each α."""
+    """A row for each claim about the study's algorithms: the verdict and the evidence at each α."""
+    known = {*STUDIES[settings.study].algorithms, None}
     columns = ["paper", "claim, in our words"]
     for alpha in settings.alphas:
         columns += [f"α = {alpha}", f"evidence at α = {alpha}"]
     rows = [
         (claim.paper, claim.sentence, *(cell for alpha in settings.alphas for cell in judged(claim, alpha, found)))
         for claim in CLAIMS
+        if known.issuperset(claim.runs)
     ]
     return Table(tuple(columns), tuple(rows))
 
@@ -212,9 +263,10 @@ def main(settings: Settings) -> None:
     """Run and measure what is not there yet, and write the page's tables."""
     torch.set_num_threads(1)
     found = measured(settings)
-    parts = [f"## Claims\n\n{claims_table(settings, found).markdown()}"]
-    parts += [f"## Means at α = {alpha}\n\n{means_table(alpha, found).markdown()}" for alpha in settings.alphas]
-    write(settings.page, "\n".join(parts))
+    of = "" if settings.study == "digits" else f" ({settings.study})"
+    parts = [f"## Claims{of}\n\n{claims_table(settings, found).markdown()}"]
+    parts += [f"## Means at α = {alpha}{of}\n\n{means_table(alpha, found).markdown()}" for alpha in settings.alphas]
+    write(settings.page, "\n".join(parts), "" if settings.study == "digits" else settings.study)
     print(f"tables: {settings.page}")
 
 

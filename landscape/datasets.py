@@ -5,12 +5,13 @@ Nothing is downloaded here: use ``python -m landscape.data fetch NAME --data-dir
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from pathlib import Path
 
 from landscape.data.dataset import DATASETS, Dataset, Loader, make_dataset
 from landscape.data.formats import corrupted, user_files  # the folder registers every data set
 from landscape.data.loaders import LOADER, loaded
-from landscape.errors import FedscapeError
+from landscape.errors import FedscapeError, running
 
 __all__ = ["DATASETS", "Dataset", "Loader", "load_dataset", "make_dataset", "recorded_name"]
 
@@ -46,7 +47,9 @@ def load_dataset(name: str, data_dir: str | Path | None = None, *, imports: bool
     known = first.replace("-", "_")
     if slash and known in corrupted.CLEAN:
         return corrupted.corrupted_dataset(f"{known}/{rest}", folder)
-    dataset = DATASETS.get(known if known in DATASETS and not slash else name, imports=imports)(folder)
+    make = DATASETS.get(known if known in DATASETS and not slash else name, imports=imports)
+    with running(f"the data set '{name}'") if ":" in name else nullcontext():
+        dataset = make(folder)
     if not isinstance(dataset, Dataset):
         raise FedscapeError(
             f"the data set '{name}' returned {type(dataset).__name__}, not a landscape.Dataset: "

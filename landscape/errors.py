@@ -1,8 +1,13 @@
 """The exception for errors that the user can correct."""
 
 import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 
 _PACKAGES = ("landscape", "trainers", "analysis", "figures")
+_BETWEEN = (*_PACKAGES, "torch", "importlib", "contextlib")
+"""Packages whose lines say nothing of a user's own code."""
 
 
 class FedscapeError(ValueError):
@@ -22,3 +27,37 @@ class FedscapeError(ValueError):
             if package != "IPython":
                 own.append((frame, line))
         return [*traceback.StackSummary.extract(own).format(), f"{type(self).__name__}: {self}"]
+
+
+def said_by(error: BaseException) -> str:
+    """An error's kind and first line, and the line of the user's own code that it came from, where there is one.
+
+    Example:
+        >>> from landscape.errors import said_by
+        >>> said_by(KeyError("images"))
+        "KeyError: 'images'"
+    """
+    text = f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
+    own = ""
+    for frame, line in traceback.walk_tb(error.__traceback__):
+        if str(frame.f_globals.get("__name__", "")).partition(".")[0] not in _BETWEEN:
+            own = f" ({Path(frame.f_code.co_filename).name}, line {line})"
+    return text + own
+
+
+@contextmanager
+def running(what: str) -> Iterator[None]:
+    """Inside, the user's own code runs: what it raises becomes one sentence.
+
+    Args:
+        what: who fails, such as ``the loader 'my:data'``.
+
+    Raises:
+        FedscapeError: what the code raises, of whatever kind.
+    """
+    try:
+        yield
+    except (FedscapeError, MemoryError):
+        raise
+    except Exception as error:  # the user's code may raise anything
+        raise FedscapeError(f"{what} fails: {said_by(error)}") from error

@@ -13,7 +13,7 @@ from torch import Tensor
 from landscape.compute.randomness import global_seed
 from landscape.data.dataset import DATASETS, Dataset
 from landscape.data.samples import Samples
-from landscape.errors import FedscapeError
+from landscape.errors import FedscapeError, running
 
 LOADER = "loader:"
 """What the name of a data set begins with that is ``package.module:callable`` of a pipeline."""
@@ -94,7 +94,8 @@ def loaded(name: str, data_dir: Path | None, *, imports: bool) -> Dataset:
             "batches (inputs, targets) of each"
         )
     options = {"data_dir": data_dir} if "data_dir" in parameters or every else {}
-    train, test = (_split(wanted, split, pipeline(split=split, **options)) for split in ("train", "test"))
+    with running(f"the loader '{wanted}'"):
+        train, test = (_split(wanted, split, pipeline(split=split, **options)) for split in ("train", "test"))
     if train.inputs.shape[1:] != test.inputs.shape[1:]:
         raise FedscapeError(
             f"the loader '{wanted}' gives training inputs of shape {tuple(train.inputs.shape[1:])} and test inputs of "

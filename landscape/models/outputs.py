@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import traceback
-from pathlib import Path
-
 import torch
 from torch import nn
 
 from landscape.data.samples import Samples
-from landscape.errors import FedscapeError
+from landscape.errors import FedscapeError, said_by
 
 
 @torch.no_grad()
@@ -36,7 +33,7 @@ def require_outputs(model: nn.Module, task: str, classes: int, data: Samples) ->
         raise
     except Exception as error:  # the user's model may raise anything
         raise FedscapeError(
-            f"the model fails on one sample, inputs of shape {list(inputs.shape)}: {_said(error)}: give another "
+            f"the model fails on one sample, inputs of shape {list(inputs.shape)}: {said_by(error)}: give another "
             "--model or --data"
         ) from error
     finally:
@@ -47,11 +44,3 @@ def require_outputs(model: nn.Module, task: str, classes: int, data: Samples) ->
             f"the model gives outputs of shape {list(shape)} for one sample, and {task} into {classes} classes takes "
             f"{what}: give another --model or --data"
         )
-
-
-def _said(error: Exception) -> str:
-    """An error's kind and first line, and the line of the model's own code that it came from."""
-    text = f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
-    torchs = Path(torch.__file__).parent
-    own = [f for f in traceback.extract_tb(error.__traceback__)[1:] if torchs not in Path(f.filename).parents]
-    return f"{text} ({Path(own[-1].filename).name}, line {own[-1].lineno})" if own else text

@@ -16,6 +16,7 @@ from matplotlib.text import Annotation, Text
 from matplotlib.transforms import BboxBase
 
 from landscape.storage.display import png
+from landscape.storage.formulas import subscripts
 from landscape.storage.style import current_style
 
 _SCREEN_FONT, _SCREEN_LINE = 10.0, 1.5
@@ -76,6 +77,11 @@ def across(panels: int, inches: float = 1.8) -> int:
 class Picture(Figure):
     """A figure that a notebook shows as a picture, as a cell's last expression: without pyplot, which keeps figures and
     shows them again, and without ``%matplotlib inline``, which may be there."""
+
+    def savefig(self, fname: Any, **options: Any) -> None:
+        """As Matplotlib's, with subscripts (``λ_max``, ``f_i``) below the line."""
+        with subscripts(self):
+            super().savefig(fname, **options)
 
     def _repr_png_(self) -> bytes:
         return png(self)

@@ -14,11 +14,11 @@ from matplotlib import rc_context
 from matplotlib.backend_bases import FigureCanvasBase
 from matplotlib.figure import Figure, SubFigure
 from matplotlib.text import Text
-from matplotlib.ticker import FixedFormatter, FuncFormatter
 
 from landscape.errors import FedscapeError
 from landscape.storage.canvas import fit_texts, only_axes
 from landscape.storage.files import atomic_write, write_text
+from landscape.storage.formulas import written
 from landscape.storage.outputs import PRODUCER
 from landscape.storage.style import PictureStyle, StyleName
 
@@ -81,9 +81,9 @@ def save_figure(
 ) -> list[Path]:
     """Write a figure atomically, in the format of the suffix; the same figure gives the same bytes at any time.
 
-    PDF and PostScript have TrueType fonts, SVG has text.  In the style of a paper (draw in it: :func:`draw_picture`)
-    the picture has the venue's width, no title and no caption below it; they are written to ``NAME.caption.txt`` beside
-    it. Titles of several panels stay.
+    PDF and PostScript have TrueType fonts, SVG has text (labels with subscripts letter by letter).  In the style of a
+    paper (draw in it: :func:`draw_picture`) the picture has the venue's width, no title and no caption below it; they
+    are written to ``NAME.caption.txt`` beside it.  Titles of several panels stay.
 
     Returns:
         The files: the picture, and in the style of a paper its caption.
@@ -126,27 +126,8 @@ def spell_out(figure: Figure) -> None:
         >>> title.get_parse_math()
         False
     """
-    for text in _written(figure):
+    for text in written(figure):
         text.set_parse_math(False)
-
-
-def _written(part: Figure | SubFigure) -> Iterator[Text]:
-    """The texts of a figure that somebody wrote, and of ticks those that were given names."""
-    whole = (getattr(part, name, None) for name in ("_suptitle", "_supxlabel", "_supylabel"))
-    yield from (text for text in whole if text is not None)
-    yield from part.texts
-    legends = [*part.legends, *(ax.get_legend() for ax in part.axes)]
-    for legend in legends:
-        if legend is not None:
-            yield from (*legend.get_texts(), legend.get_title())
-    for ax in part.axes:
-        yield from (ax.title, *ax.texts)
-        for axis in ax._axis_map.values():  # x, y and, in three dimensions, z
-            yield axis.label
-            if isinstance(axis.get_major_formatter(), FixedFormatter | FuncFormatter):
-                yield from axis.get_ticklabels()
-    for inner in part.subfigs:
-        yield from _written(inner)
 
 
 def caption_of_figure(figure: Figure) -> str:

@@ -67,11 +67,13 @@ class TestNames:
         own.load = lambda folder: make_dataset(str(folder), (x, y), (x, y))
         own.number = lambda folder: 5
         own.table = {}
+        own.missing = lambda folder: {}["images"]
         monkeypatch.setitem(sys.modules, "own_data", own)
         assert load_dataset("own_data:load", tmp_path).name == str(tmp_path)
         for name, reason in {
             "own_data:number": r"returned int, not a landscape.Dataset: landscape.make_dataset\(name, ",
             "own_data:table": "the data set 'own_data:table' is not callable: give a class or a function, not a dict",
+            "own_data:missing": r"'own_data:missing' fails: KeyError: 'images' \(test_datasets.py, line \d+\)$",
             "own_data:none": "cannot import the data set 'own_data:none'",
             "no_such_module:f": "cannot import the data set 'no_such_module:f'",
             ".relative:f": "cannot import the data set '.relative:f'",

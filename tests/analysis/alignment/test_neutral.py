@@ -2,7 +2,20 @@
 
 import pytest
 
-from benchmarks.local_against_global import ALGORITHMS, BUDGET, CLAIMS, PARTITIONS, SHOWN, Claim, judged, means_table
+from benchmarks.all_algorithms import write
+from benchmarks.local_against_global import (
+    ALGORITHMS,
+    CLAIMS,
+    PARTITIONS,
+    SHOWN,
+    STUDIES,
+    Claim,
+    Settings,
+    claims_table,
+    judged,
+    means_table,
+    words,
+)
 from trainers.__main__ import read
 
 LOWER = Claim("a paper", "a is flatter than b", "lambda_max_global", ("a", "b"), "lower")
@@ -18,7 +31,9 @@ def runs(**values):
         ((1.0, 1.1, 0.9), (4.0, 4.4, 3.6), "confirmed"),
         ((4.0, 4.4, 3.6), (1.0, 1.1, 0.9), "not confirmed"),
         ((1.0, 2.0, 0.5), (1.1, 1.0, 0.9), "undecided"),
-        ((1.0,), (4.0,), "undecided"),
+        ((1.0,), (4.0,), "on its side"),
+        ((4.0,), (1.0,), "on the other side"),
+        ((1.0,), (), "undecided"),
     ],
 )
 def test_a_verdict_is_the_side_of_the_interval(a, b, verdict):
@@ -43,9 +58,20 @@ def test_every_claim_is_of_algorithms_and_quantities_that_are_measured():
     for claim in CLAIMS:
         assert set(claim.runs) <= {*ALGORITHMS, None}
         assert ({claim.quantity} if isinstance(claim.quantity, str) else set(claim.quantity)) <= known
-    for name in ALGORITHMS:
-        for partition in PARTITIONS.values():
-            assert read([name, *BUDGET.split(), "--partition", partition, "--out", "x"]).settings.clients == 20
+
+
+@pytest.mark.parametrize(("study", "clients"), [("digits", 20), ("cifar10", 100)])
+def test_every_run_of_a_study_is_a_command_that_trains_accepts(study, clients):
+    settings = Settings(study=study)
+    for name in STUDIES[study].algorithms:
+        for alpha in PARTITIONS:
+            assert read([*words(settings, name, alpha), "--out", "x"]).settings.clients == clients
+
+
+def test_a_study_answers_the_claims_about_its_algorithms():
+    claims = claims_table(Settings(study="cifar10"), {}).rows
+    assert {row[2] for row in claims} == {"undecided"}
+    assert 0 < len(claims) < len(CLAIMS) == len(claims_table(Settings(), {}).rows)
 
 
 def test_means_are_over_the_seeds():
@@ -53,3 +79,13 @@ def test_means_are_over_the_seeds():
     found = {("fedavg", "0", seed): numbers | {"test_accuracy": 0.5 + 0.1 * seed} for seed in range(3)}
     (row,) = means_table("0", found).rows
     assert row[:4] == ("fedavg", 3, pytest.approx(0.6), 2.0)
+
+
+def test_tables_of_two_studies_stand_on_one_page(tmp_path):
+    page = tmp_path / "page.md"
+    page.write_text("a\n<!-- table -->\nold\n<!-- end of table -->\nb\n<!-- table: x -->\n<!-- end of table -->\nc\n")
+    write(page, "of x", "x")
+    write(page, "first")
+    assert page.read_text().replace("\n", "") == (
+        "a<!-- table -->first<!-- end of table -->b<!-- table: x -->of x<!-- end of table -->c"
+    )

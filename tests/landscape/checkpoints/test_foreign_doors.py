@@ -89,6 +89,10 @@ ZOO = """
 
     def two_shapes(split):
         return torch.ones(3, len(split)), torch.arange(3)
+
+    def torn(split):
+        yield torch.ones(3, 4), torch.arange(3)
+        raise KeyError("the second batch")
 """
 
 
@@ -273,6 +277,7 @@ class TestLoaders:
             ("zoo:strings", r"gave list for split 'train': it must return batches \(inputs, targets\)"),
             ("zoo:regression", "with a class for each sample"),
             ("zoo:two_shapes", r"training inputs of shape \(5,\) and test inputs of \(4,\)"),
+            ("zoo:torn", r"the loader 'zoo:torn' fails: KeyError: 'the second batch' \(.*zoo.py, line \d+\)$"),
             ("zoo", r"is no package\.module:callable"),
             ("zoo:none", "cannot import"),
         ],
