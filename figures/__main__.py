@@ -1,5 +1,6 @@
-"""``python -m figures list``, ``make ID ...``, ``gallery``, ``status``, ``show ID``, ``sweep GRID.toml``,
-``curves RUN ...``, ``compare CKPT CKPT ...``, ``report CKPT ...``, ``demo`` and ``contact-sheet DATA``."""
+"""``python -m figures list``, ``make ID ...``, ``numbers ID ...``, ``gallery``, ``status``, ``show ID``,
+``sweep GRID.toml``, ``curves RUN ...``, ``compare CKPT CKPT ...``, ``report CKPT ...``, ``demo`` and
+``contact-sheet DATA``."""
 
 from __future__ import annotations
 
@@ -181,8 +182,17 @@ def _of_papers() -> dict[str, type[Command]]:
     from figures.commands.gallery import Gallery
     from figures.commands.listing import List, Show, Status
     from figures.commands.make import Make
+    from figures.commands.numbers import Numbers
 
-    return {"list": List, "make": Make, "gallery": Gallery, "status": Status, "show": Show, "curves": Curves}
+    return {
+        "list": List,
+        "make": Make,
+        "numbers": Numbers,
+        "gallery": Gallery,
+        "status": Status,
+        "show": Show,
+        "curves": Curves,
+    }
 
 
 def _of_grids() -> dict[str, type[Command]]:

@@ -218,23 +218,55 @@ class OpenedRun(Shown):
     def results(self) -> DataTree:
         """All that is kept of this model as labelled arrays (:func:`figures.labelled`), an ``xarray.DataTree``.
 
-        ``curves`` are the run's metrics by round; ``spectra`` and ``surfaces`` hold the kept measurements by what
-        decides them, as in ``spectra/8723624fa3c4565c``, with their options among the attributes.  What else is
-        measured becomes labelled by itself: ``labelled(run.clients())``.
+        ``curves`` are the run's metrics by round; ``spectra``, ``surfaces``, ``evaluations``, ``corruptions``,
+        ``client-eigenvalues`` and ``client-accuracies`` hold the measurements that are kept in :attr:`folder`, or of a
+        run in the store of a paper's figures there, by what decides them, as in ``spectra/8723624fa3c4565c``.  The root
+        says where the model is from; each measurement has the model's digest, its options, and of spectra and surfaces
+        the ``call`` that gives it again.  What is not kept becomes labelled by itself: ``labelled(run.clients())``.
 
         Raises:
             FedscapeError: xarray is not installed; a file is damaged.
         """
-        from figures import arrays
+        from figures.labels import arrays, results
 
-        found = {"curves": arrays.curves(self.metrics, self.checkpoint.title)} if self.metrics else {}
+        found = {"curves": results.curves(self.metrics, self.checkpoint.title)} if self.metrics else {}
         digest = self.checkpoint.digest()
-        for kind, name in (("hessian", "spectra"), ("surface", "surfaces")):
-            for key, options, result in Store(self.folder.parent).kept(kind, digest):
-                tree = arrays.labelled(result)
-                tree.attrs |= {"checkpoint": digest, "options": json.dumps(options, sort_keys=True)}
-                found[f"{name}/{key}"] = tree
-        return arrays.grown(found)
+        for kind, name in results.NAMES.items():
+            for store in self._stores():
+                for key, options, result in store.kept(kind, self._contents(digest)):
+                    tree = results.kept(kind, result)
+                    said: dict[str, Any] = {"checkpoint": digest, "options": json.dumps(options, sort_keys=True)}
+                    said |= {"seed": options.get("seed"), "call": self._call(kind, options)}
+                    tree.attrs |= arrays.plain(said)
+                    found[f"{name}/{key}"] = tree
+        run = {} if self.run is None else {"algorithm": self.run.config["algorithm"], "settings": self.settings}
+        told = {"title": self.checkpoint.title, "file": str(self.file), "checkpoint": digest}
+        return arrays.grown(found, told | {name: json.dumps(value, sort_keys=True) for name, value in run.items()})
+
+    def _stores(self) -> list[Store]:
+        """Where measurements of this model may be kept: its folder, and the store of figures that its run lies in."""
+        stores = [Store(self.folder.parent)]
+        if self.run is not None and self.run.path.parent.name == "runs" and self.store is None:
+            stores.append(Store(self.run.path.parent.parent))
+        return stores
+
+    def _contents(self, digest: str) -> list[list[Any]]:
+        """What means this model in a measurement: its digest, or the run with its name in a store of figures."""
+        meant: list[list[Any]] = [["file", digest]]
+        if self.run is not None:
+            file, client = file_and_client(self.file)
+            key, last = self.run.path.name.rpartition("-")[2], {"ckpt.pt": "last", "swa.pt": "swa"}
+            meant.append([key, last.get(file.name, self.checkpoint.round), client])
+            meant += [[key, "rounds", None]] if client is None else []
+        return meant
+
+    def _call(self, kind: str, options: Mapping[str, Any]) -> str | None:
+        """The call that gives a spectrum or surface again; ``None`` of another kind."""
+        method = {"hessian": "spectrum", "surface": "surface"}.get(kind)
+        opened = {**self.source.naming, "store": None if self.store is None else str(self.store)}
+        given = [f"{name}={str(value)!r}" for name, value in opened.items() if value is not None]
+        words = ", ".join(f"{name}={value!r}" for name, value in options.items())
+        return None if method is None else f"open_run({', '.join([repr(str(self.file)), *given])}).{method}({words})"
 
     def compare(self, *others: OpenedRun | str | Path, progress: bool = False, **options: Any) -> Comparison:
         """Measure this model and others in the same way; the result shows the sheet, and writes no file.

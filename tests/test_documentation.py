@@ -4,6 +4,7 @@ import csv
 import importlib
 import re
 import sys
+from dataclasses import fields
 from pathlib import Path
 
 import h5py
@@ -19,6 +20,7 @@ import trainers
 from analysis import measure_hessian
 from figures.graph.grid import read_grid
 from landscape import MODELS, Checkpoint, build_model
+from landscape.checkpoints import ClientWork
 from landscape.terminal.command import read as parsed
 from tests.conftest import REPOSITORY
 from tests.pages import MAINS, PAGES, as_module, blocks, commands_of, lines, text
@@ -37,7 +39,15 @@ SHRUNK = (
     ("spectrum(density=False)", "spectrum(top=2, samples=40, density=False)"),
     ('compare("runs/fedavg")', 'compare("runs/fedavg", top=2, points=3, samples=40)'),
 )
-EXECUTED = ("README.md", "docs/index.md", "docs/ideas.md", "docs/formats.md", "docs/python.md", "docs/recording.md")
+EXECUTED = (
+    "README.md",
+    "docs/index.md",
+    "docs/ideas.md",
+    "docs/formats.md",
+    "docs/python.md",
+    "docs/recording.md",
+    "docs/figures.md",
+)
 """Pages whose Python is run as it stands, but for the sizes above."""
 
 
@@ -117,7 +127,8 @@ def test_formats_say_what_the_files_have(runs, monkeypatch):
         rows = [line.split("|")[1] for line in table.splitlines()[2:]]
         return {name for row in rows for name in re.findall(r"`(\w+)`", row)}
 
-    assert told("key") == {*names["saved"], "clients"}  # these with --save-clients alone
+    assert told("key") == {*names["saved"], "clients", "work"}  # these with --save-clients alone
+    assert told("key in `work`") == {each.name for each in fields(ClientWork)}
     assert told("in `metrics.jsonl`") == set(names["rounds"][0])
     state = re.search(r"`state\.pt` is what.*?```", page, re.DOTALL).group()
     assert set(names["state"]) <= set(re.findall(r"`(\w+)`", state))

@@ -21,6 +21,7 @@ from figures.commands.curves import Curves
 from figures.commands.gallery import Gallery
 from figures.commands.listing import List, Show, Status
 from figures.commands.make import Make
+from figures.commands.numbers import Numbers
 from figures.commands.sweep import Sweep
 from landscape import Landscape
 from landscape.terminal.command import run
@@ -93,6 +94,9 @@ CASES = {
         figures.main, ("contact-sheet", "digits"), figures.ContactSheet, {"out": "x.png"}, {}, ("data_dir",)
     ),
     "make": Case(figures.main, ("make", "man/F1"), Make, {}, {"out": ("notes.txt",)}, ("data_dir",)),
+    "numbers": Case(
+        figures.main, ("numbers", "man/F1"), Numbers, {"to": "x.json"}, {"out": ("notes.txt",)}, ("data_dir",)
+    ),
     "sweep": Case(
         figures.main, ("sweep", "GRID"), Sweep, {}, {"out": ("grid.json", "notes.txt")}, ("grid", "data_dir")
     ),
@@ -261,6 +265,7 @@ WRITERS = {"write_text", "write_bytes", "savefig", "rename", "replace", "savez",
 ALLOWED = {
     "landscape/storage/files.py": "the layer itself",
     "landscape/storage/pictures.py": "into memory",
+    "landscape/storage/canvas.py": "Matplotlib's savefig, to what its caller names",
     "landscape/storage/hdf5.py": "into the pipe of a process",
     "landscape/storage/display.py": "into memory",
     "landscape/data/fetch.py": "moves what was downloaded to names that are free; arrays through atomic_write",

@@ -114,6 +114,10 @@ class Algorithm:
     pooled: ClassVar[bool] = False
     """Whether one client holds all data, whatever clients and partition were asked for."""
 
+    perturbs: ClassVar[bool] = False
+    """Whether :meth:`direction` itself asks for the gradient at a perturbed point, and for that one last: how far that
+    is from ``w`` is then kept with ``--save-clients``.  An ascent part (:attr:`ascent`) is seen without it."""
+
     on_server: ClassVar[frozenset[str]] = frozenset()
     """Tensors in the messages of :meth:`broadcast` and :meth:`upload` that are no traffic, because the server has what
     they are made of: where it keeps the clients' states itself, which here are stored beside the clients' work."""
@@ -165,6 +169,11 @@ class Algorithm:
     def broadcast(self, server: State) -> dict[str, Tensor]:
         """The tensors that a sampled client receives: the model and all of the server's state unless overridden."""
         return server.tensors()
+
+    def server_perturbation(self, server: State) -> Tensor | None:
+        """The perturbation of the model that the server itself has for the round that begins, [d], where the algorithm
+        is about one; ``server`` is its state.  It is kept with ``--save-clients``, and nothing else reads it."""
+        return None
 
     def ask(self, client: State, server: State, data: LocalData, round: Round) -> dict[str, Tensor]:
         """What a sampled client sends before its local work, from all of its data; only if ``two_phases``."""

@@ -161,7 +161,8 @@ class Settings:
     save_every: int = 10
     """keep the model as rounds/NNNNN.pt each so many rounds; 0: only the initial one"""
     save_clients: bool = False
-    """keep each sampled client's local model in the checkpoints (flat vectors; rounds/NNNNN.pt and ckpt.pt)"""
+    """keep each sampled client's local model in the checkpoints (flat vectors; rounds/NNNNN.pt and ckpt.pt), with what
+    it received and the perturbation of its last local step"""
 
     def __post_init__(self) -> None:
         def require(condition: bool, rule: str) -> None:

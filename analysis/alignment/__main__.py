@@ -127,9 +127,11 @@ def save(found: Alignment, out: Path, style: PictureStyle | StyleName = "screen"
     write_json(out / "alignment.json", {**found.to_dict(), "versions": versions()})
     write_text(out / "alignment.csv", found.details().csv())
     print(f"\nnumbers: {out / 'alignment.json'}\ntable: {out / 'alignment.csv'}")
-    if set(found.asked.parts) - {"local"}:
+    measured = set(found.asked.parts) - {"local"}
+    if any(one.used is not None for run in found.runs for one in run.rounds) or measured - {"used"}:
         found.plot(out / "alignment.png", style)
         print(f"plot: {out / 'alignment.png'}")
+    if measured - {"used"}:
         for i in range(len(found.runs)):
             found.plot_matrices(i, _matrices(out, i), style)
             print(f"plot: {_matrices(out, i)}")

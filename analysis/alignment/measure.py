@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
+import torch
 
 from analysis.alignment.cost import Work, announce, expected_work
 from analysis.alignment.curvature import Curvature, compare_curvature
@@ -15,7 +16,7 @@ from analysis.alignment.gradients import Gradients, compare_gradients
 from analysis.alignment.local_models import LocalModels, compare_local_models
 from analysis.alignment.opening import OpenedRound, Who, open_round, rounds_to_measure
 from analysis.alignment.options import Asked
-from analysis.alignment.perturbations import Perturbations, cross_gains
+from analysis.alignment.perturbations import Perturbations, UsedPerturbations, cross_gains, measure_used, used_work
 from analysis.alignment.plain import Plain
 from analysis.alignment.results import Alignment, RoundAlignment, RunAlignment
 from analysis.alignment.state import Kept
@@ -32,6 +33,7 @@ P = TypeVar("P", bound=Plain)
 _DECIDES = {
     "gradients": (),
     "perturbations": ("rho", "ascent", "eta"),
+    "used": ("rho", "ascent", "eta"),
     "curvature": ("top", "probes", "tolerance", "seed"),
     "local": ("rho", "ascent", "eta", "tolerance", "trace_tolerance", "barrier_points", "barrier_pairs", "seed"),
 }
@@ -156,6 +158,7 @@ class _Round:
         found: dict[str, Any] = {
             "gradients": self._part("gradients", Gradients, lengths, gradients),
             "perturbations": self._part("perturbations", Perturbations, lengths, perturbations),
+            "used": self._used(),
             "curvature": self._part(
                 "curvature", Curvature, lengths | {"k": asked.top},
                 lambda: compare_curvature(federation, w, asked, self._told),
@@ -169,9 +172,29 @@ class _Round:
             shares=federation.shares,
             histograms=opened.histograms,
             local_clients=tuple(opened.local),
+            used_clients=() if opened.used is None else tuple(opened.used.steps),
             **found,
-            missing={k: v for k, v in opened.missing.items() if k == "sampled" or "local" in asked.parts},
+            missing={what: why for what, why in opened.missing.items() if self._concerns(what)},
             digest=opened.checkpoint.digest(),
+        )
+
+    def _concerns(self, missing: str) -> bool:
+        """Whether something that cannot be had was asked for."""
+        if missing == "sampled":
+            return True
+        return ("used" if missing.startswith("used") else "local") in self.asked.parts
+
+    def _used(self) -> UsedPerturbations | None:
+        opened = self.opened
+        if opened.used is None or opened.received is None:
+            return None
+        used, received = opened.used, opened.received
+        federation, steps = replace(opened.federation, measured=tuple(used.steps)), torch.stack([*used.steps.values()])
+        return self._part(
+            "used",
+            UsedPerturbations,
+            {"n": len(steps)},
+            lambda: measure_used(federation, received, steps, used.server, self.asked, self._told),
         )
 
     def _local(self) -> LocalModels | None:
@@ -215,6 +238,8 @@ class _Round:
 def _announce(opened: OpenedRound, asked: Asked, rounds: int) -> None:
     federation = opened.federation
     one = expected_work(federation, len(opened.local), opened.received is not None, asked)
+    if (used := opened.used) is not None and "used" in asked.parts:
+        one += used_work(len(used.steps), used.server is not None, used.elsewhere)
     work = Work(one.evaluations * rounds, one.gradients * rounds, one.products * rounds)
     announce(work, federation, rounds, f"{len(federation.measured)} of {federation.population} clients")
 

@@ -25,7 +25,22 @@ from landscape.storage.schema import Items, Number, Record
 Who = Literal["sampled", "all"] | tuple[int, ...]
 """Which clients are measured: those whose local models a round kept, all, or these."""
 _WEIGHTS = Record({"objective": Items(Number(0, 1))})
-_TRAIN_SO = "train with --save-clients (and --save-every 1 for the models that the clients received)"
+_TRAIN_SO = "train with --save-clients"
+
+
+@dataclass(frozen=True)
+class Used:
+    """The perturbations that an algorithm used in a round.
+
+    Attributes:
+        steps: ε_i of those measured clients that have a finite one, [d], in their order.
+        server: the server's model before the round and its own perturbation, where it has one.
+        elsewhere: whether that model is another one than the clients received.
+    """
+
+    steps: dict[int, Tensor]
+    server: tuple[Tensor, Tensor] | None
+    elsewhere: bool
 
 
 @dataclass(frozen=True)
@@ -35,7 +50,9 @@ class OpenedRound:
     Attributes:
         federation: the losses.
         weights: the model after the round, [d].
-        received: the model before it, [d]; ``None`` where there is no file of it.
+        received: the model that the clients received, [d]: as the round's checkpoint has it, or in files of earlier
+            versions the model of the round before; ``None`` where there is no file of it.
+        used: the perturbations that were used; ``None`` where there are none.
         local: the models w_i of those measured clients that worked in the round, in their order.
         histograms: how many samples of each class the measured clients have, [n, classes]; empty without classes.
         missing: what cannot be had, and why.
@@ -46,6 +63,7 @@ class OpenedRound:
     federation: Federation
     weights: Tensor
     received: Tensor | None
+    used: Used | None
     local: dict[int, Tensor]
     histograms: list[list[int]]
     missing: dict[str, str]
@@ -70,7 +88,9 @@ def rounds_to_measure(run: str | Path, rounds: bool) -> list[Path]:
 
 
 def open_round(path: Path, who: Who, place: Place) -> OpenedRound:
-    """Open one checkpoint of a run, its neighbour before it, the run's weights and its clients' data.
+    """Open one checkpoint of a run, the run's weights and its clients' data.
+
+    Where it does not say what the clients received, its neighbour before it is opened too.
 
     Args:
         path: the file.
@@ -102,19 +122,54 @@ def open_round(path: Path, who: Who, place: Place) -> OpenedRound:
         task=checkpoint.task_on(dataset),
     )
     federation = Federation(whole, indices, {i: weights[i] for i in indices}, chosen)
-    before = _before(checkpoint, path, naming, missing)
+    work = checkpoint.work
+    before = None if work is not None else _before(checkpoint, path, naming, missing)
     local = {c: checkpoint.clients[c].to(whole.weights) for c in chosen if c in checkpoint.clients}
     if not local and "local" not in missing:
         missing["local"] = f"none of the clients asked for was sampled in round {checkpoint.round}"
-    received = None if before is None else _flat(before, place, whole)
+    received = work.received.to(whole.weights) if work is not None else None
+    if before is not None:
+        received = _flat(before, place, whole)
+    used = _used(checkpoint, chosen, whole, missing)
     histograms = []
     if whole.has_classes and checkpoint.task_on(dataset) == "classification":
         classes = int(dataset.train.targets.max()) + 1
         histograms = [torch.bincount(dataset.train.targets[indices[c]], minlength=classes).tolist() for c in chosen]
     digests: list[str] = [checkpoint.digest(), before.digest() if before else "", whole.digest()]
     digests += [str(checkpoint.data.get("partition")), str([weights[i] for i in indices])]
-    digest = " ".join([*digests, *(tensor_digest(w) for w in local.values())])
-    return OpenedRound(federation, whole.weights, received, local, histograms, missing, checkpoint, digest)
+    digests += [tensor_digest(w) for w in local.values()]
+    if work is not None:
+        digests.append(tensor_digest(work.received))
+    if used is not None:
+        digests.append(tensor_digest(*used.steps.values(), *(used.server or ())))
+    digest = " ".join(digests)
+    return OpenedRound(federation, whole.weights, received, used, local, histograms, missing, checkpoint, digest)
+
+
+def _used(checkpoint: Checkpoint, chosen: Sequence[int], whole: Landscape, missing: dict[str, str]) -> Used | None:
+    """The perturbations that the chosen clients used; why there are none goes into ``missing``."""
+    work, number = checkpoint.work, checkpoint.round
+    known = {} if work is None else {c: work.perturbations[c] for c in chosen if c in work.perturbations}
+    finite = {c: step for c, step in known.items() if bool(step.isfinite().all())}
+    if work is None or not finite:
+        if number == 0:
+            missing["used"] = "the initial model: no client has worked yet"
+        elif work is None:
+            missing["used"] = f"no perturbation was saved: {_TRAIN_SO} with this version"
+        elif not work.perturbations:
+            missing["used"] = f"{checkpoint.label} has no ascent step"
+        elif not known:
+            missing["used"] = f"none of the clients asked for was sampled in round {number}"
+        else:
+            missing["used"] = "the perturbations of all of these clients are not finite"
+        return None
+    if left := [c for c in known if c not in finite]:
+        names = ", ".join(map(str, left))
+        missing["used of all"] = f"the perturbation of client {names} is not finite, and in no mean"
+    own = None
+    if work.server_perturbation is not None:
+        own = work.before.to(whole.weights), work.server_perturbation.to(whole.weights)
+    return Used({c: step.to(whole.weights) for c, step in finite.items()}, own, work.server_model is not None)
 
 
 def _flat(checkpoint: Checkpoint, place: Place, like: Landscape) -> Tensor:
@@ -188,6 +243,6 @@ def _before(checkpoint: Checkpoint, path: Path, naming: dict[str, Any], missing:
     name = f"{checkpoint.round - 1:05d}.pt"
     files = [folder / name for folder in run_files(path, "rounds") if (folder / name).exists()]
     if not files:
-        missing["received"] = f"there is no rounds/{name}: train with --save-every 1"
+        missing["received"] = f"there is no rounds/{name}: {_TRAIN_SO} with this version, or --save-every 1"
         return None
     return open_checkpoint(files[0], **naming)

@@ -10,8 +10,8 @@ import tyro
 from analysis.source import option
 from landscape import FedscapeError
 
-Part = Literal["gradients", "perturbations", "curvature", "local"]
-PARTS: tuple[Part, ...] = ("gradients", "perturbations", "curvature", "local")
+Part = Literal["gradients", "perturbations", "used", "curvature", "local"]
+PARTS: tuple[Part, ...] = ("gradients", "perturbations", "used", "curvature", "local")
 
 
 @dataclass(frozen=True)
@@ -19,8 +19,9 @@ class Asked:
     """What is measured, and how exactly."""
 
     parts: Annotated[tuple[Part, ...], tyro.conf.arg(metavar="PART [PART ...]")] = PARTS
-    """gradients: cosines and norms; perturbations: what a client's ascent step does to the others; curvature: overlap
-    of eigenspaces, heterogeneity of the Hessians; local: the clients' models beside the received and the aggregate"""
+    """gradients: cosines and norms; perturbations: what a client's ascent step does to the others; used: what the
+    perturbations that the algorithm really used do; curvature: overlap of eigenspaces, heterogeneity of the Hessians;
+    local: the clients' models beside the received and the aggregate"""
     top: Annotated[int, option("K", "5")] = 5
     """dimension of the eigenspaces that are compared: of the K largest eigenvalues"""
     rho: Annotated[float, option("R", "0.05")] = 0.05

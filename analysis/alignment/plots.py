@@ -20,6 +20,8 @@ from landscape.storage.canvas import across, new_figure, pt, stroke
 _PANELS = (
     ("gradient_cosine_with_global", "cosine", "Client's gradient and ∇f"),
     ("worst_case_found", "share", "Worst rise of f found by\nthe clients' mean step"),
+    ("used_worst_case_found", "share", "Worst rise of f found by the mean\nof the perturbations used, at ρ"),
+    ("used_cosine_with_global", "cosine", "Perturbation used and ∇f,\nat the received w"),
     ("overlap_with_global", "overlap", "Client's top-K eigenspace and f's"),
     ("curvature_carried", "share", "f's top-K curvature\nin a client's eigenspace"),
     ("heterogeneity", "E‖(H_i − H)v‖² / E‖Hv‖²", "Difference of the Hessians"),
@@ -62,7 +64,11 @@ def plot_alignment(found: Alignment) -> Figure:
         ax.grid(alpha=0.3)
     for ax in axes[len(panels) :]:
         ax.set_axis_off()
-    figure.legend(*axes[0].get_legend_handles_labels(), loc="outside upper center", fontsize=pt(8), ncols=3)
+    shown = [pair for ax in axes for pair in zip(*ax.get_legend_handles_labels(), strict=True)]
+    legend = {label: handle for handle, label in reversed(shown)}  # a run may be missing in some of the panels
+    names = [run.label for run in found.runs if run.label in legend]
+    handles = [legend[name] for name in names]
+    figure.legend(handles, names, loc="outside upper center", fontsize=pt(8), ncols=3)
     caption = (
         f"means over the clients weighted by p_i; {'thin line' if side_by_side else 'band'}: from the smallest to the "
         "largest client\nerror bars: standard error for the mean of all clients, and error of the measurement; "

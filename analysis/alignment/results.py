@@ -13,8 +13,8 @@ import scipy
 from analysis.alignment.curvature import Curvature
 from analysis.alignment.gradients import Gradients
 from analysis.alignment.local_models import LocalModels
-from analysis.alignment.options import Asked
-from analysis.alignment.perturbations import Perturbations
+from analysis.alignment.options import PARTS, Asked
+from analysis.alignment.perturbations import USED_TITLES, Perturbations, UsedPerturbations
 from analysis.alignment.sampling import Mean, mean_over_clients, mean_over_pairs
 from landscape.storage.display import Shown
 from landscape.storage.style import PictureStyle, StyleName
@@ -55,6 +55,7 @@ _FOUR = {
 }
 _WHAT = ("loss", "accuracy", "rise by one ascent step", "λ_max", "trace")
 _SHORT = ("loss", "accuracy", "sharpness", "lambda_max", "trace")
+TITLES |= USED_TITLES
 TITLES |= {f"{short}_{way}": f"{what} of {told}" for short, what in zip(_SHORT, _WHAT, strict=True)
            for way, told in _FOUR.items()}  # fmt: skip
 
@@ -91,7 +92,8 @@ class RoundAlignment:
         shares: p̃_i, their weights among themselves, [n].
         histograms: their samples by class, empty without classes.
         local_clients: those whose local models were measured.
-        gradients, perturbations, curvature, local: the parts; ``None`` where not asked for or not to be had.
+        used_clients: those whose used perturbations were.
+        gradients, perturbations, used, curvature, local: the parts; ``None`` where not asked for or not to be had.
         missing: what cannot be had, and why.
         digest: of the model (:meth:`landscape.Checkpoint.digest`).
     """
@@ -102,8 +104,10 @@ class RoundAlignment:
     shares: np.ndarray
     histograms: list[list[int]]
     local_clients: tuple[int, ...]
+    used_clients: tuple[int, ...]
     gradients: Gradients | None
     perturbations: Perturbations | None
+    used: UsedPerturbations | None
     curvature: Curvature | None
     local: LocalModels | None
     missing: dict[str, str]
@@ -132,7 +136,7 @@ class RoundAlignment:
 
     def quantities(self) -> list[Quantity]:
         """Every mean over the clients, with its errors."""
-        return [*self._first_order(), *self._second_order(), *self._of_local_models()]
+        return [*self._first_order(), *self._of_used(), *self._second_order(), *self._of_local_models()]
 
     def _clients(self, name: str, values: np.ndarray, error: float = 0.0) -> Quantity:
         return Quantity(name, mean_over_clients(values, self.shares, self.population), error)
@@ -156,6 +160,15 @@ class RoundAlignment:
             found = replace(_mean(p.found), stderr=p.found_stderr, count=len(self.clients))
             yield Quantity("worst_case_found", found, off)
             yield _exact("worst_case_found_lengthened", p.lengthened_found, off)
+
+    def _of_used(self) -> Iterator[Quantity]:
+        if (found := self.used) is None:
+            return
+        shares = self.shares[[self.clients.index(client) for client in self.used_clients]]
+        for name, values, error in found.of_clients():
+            yield Quantity(name, mean_over_clients(values, shares, self.population), error)
+        for name, value, stderr, error in found.of_all(self.population):
+            yield Quantity(name, replace(_mean(value), stderr=stderr, count=len(self.used_clients)), error)
 
     def _second_order(self) -> Iterator[Quantity]:
         if (c := self.curvature) is None:
@@ -202,13 +215,16 @@ class RoundAlignment:
     def notes(self) -> list[str]:
         """What cannot be had, which clients are in no mean, and what has not converged."""
         lines = [f"not measured at round {self.round}: {what}: {why}" for what, why in self.missing.items()]
-        if len(self.clients) < self.population and set(self.clients) & set(self.local_clients):
+        at_it = any(part is not None for part in (self.gradients, self.perturbations, self.curvature, self.local))
+        if at_it and len(self.clients) < self.population and set(self.clients) & set(self.local_clients):
             lines.append(
                 f"the model of round {self.round} was just trained by some of the measured clients: at it they are no "
                 "random draw of all, as the standard errors of the means take them for (--clients all, or others)"
             )
         if self.diverged:
             lines.append(f"diverged at round {self.round}, and in no mean: client {', '.join(map(str, self.diverged))}")
+        if self.used is not None and not self.used.lengths.any():
+            lines.append(f"every perturbation that was used in round {self.round} is 0: it has no direction")
         if self.curvature is not None:
             short = int((self.curvature.converged == 0).sum() + (self.curvature.global_converged == 0).sum())
             lines += [f"{short} eigenvalues at round {self.round} have NOT CONVERGED"] if short else []
@@ -216,7 +232,7 @@ class RoundAlignment:
 
     def to_dict(self) -> dict[str, Any]:
         """Numbers, texts and lists by name."""
-        parts = {name: getattr(self, name) for name in ("gradients", "perturbations", "curvature", "local")}
+        parts = {name: getattr(self, name) for name in PARTS}
         order, by = self.order()
         return {
             "round": self.round,
@@ -229,6 +245,7 @@ class RoundAlignment:
             "order": [self.clients[i] for i in order],
             "ordered": by,
             "local_models_of": list(self.local_clients),
+            "used_perturbations_of": list(self.used_clients),
             "diverged": list(self.diverged),
             "not_measured": self.missing,
             "means": {q.name: {**asdict(q.mean), "measurement_error": q.error} for q in self.quantities()},

@@ -6,10 +6,10 @@ test split; accuracy in percent, absent where the targets are no classes) and th
 ``done`` [ny, nx], 1 where a point is measured; ``error`` [ny, nx], estimates of the relative error of the loss.  While
 points are being measured, the others are not-a-number; in the end (attribute ``finished``) they are interpolated,
 and their ``error`` is not 0.  The coordinates are HDF5 dimension scales of the arrays, so that xarray and netCDF's
-tools know the axes.  The attributes are the fields of :class:`analysis.surface.provenance.Provenance`.  The
-directions are not in the file: the seed gives them again, or a file beside it.  The user block, 512 bytes which HDF5
-readers skip, begins with the format's name and the SHA-256 of the rest, because HDF5's own reader may crash on a
-damaged file.
+tools know the axes, and arrays say their ``units``.  The attributes are the fields of
+:class:`analysis.surface.provenance.Provenance`.  The directions are not in the file: the seed gives them again, or a
+file beside it.  The user block, 512 bytes which HDF5 readers skip, begins with the format's name and the SHA-256 of the
+rest, because HDF5's own reader may crash on a damaged file.
 """
 
 from __future__ import annotations
@@ -54,6 +54,11 @@ from landscape.version import versions
 FORMAT = "fedscape-surface/2"
 
 _USER_BLOCK = 512
+_UNITS = {
+    "loss": "nat", "loss_stderr": "nat", "acc": "percent", "acc_stderr": "percent", "lambda_max": "loss / parameter²",
+    "coordinates": "1", "error": "1",
+}  # fmt: skip
+"""Units of arrays by the ends of their names; the mask has none."""
 _WAY_OUT = "give another --out (store), or --fresh (resume=False) to replace it"
 
 _TYPES: dict[str, Rule] = {
@@ -242,6 +247,9 @@ class SurfaceStore:
         for name in (*self.values, "done", "error"):
             for axis, scale in enumerate(("ycoordinates", "xcoordinates")):
                 file[name].dims[axis].attach_scale(file[scale])
+        for name in file:
+            if unit := next((unit for end, unit in _UNITS.items() if name.endswith(end)), None):
+                file[name].attrs["units"] = unit
         file.attrs["format"] = FORMAT
         for name, value in vars(self.provenance).items():
             if value is not None:

@@ -7,9 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import numpy as np
-from matplotlib.figure import Figure
 
-from figures.contents.content import Printings, Product, Results
+from figures.contents.content import CURVATURE, Picture, Printings, Product, Results
 from figures.graph.nodes import Measure, Node
 from figures.plots import (
     ClientPanel,
@@ -40,17 +39,17 @@ class ClientAccuracy:
         """The picture, and all accuracies."""
         found: dict[str, dict[str, Any]] = {title: results[node] for title, node in self.panels.items()}
 
-        def draw() -> Figure:
-            panels = [
-                ClientPanel(
-                    title,
-                    np.array(each["rounds"]),
-                    np.array(each["accuracy"]).T,
-                    [Curve("all clients' test data", np.array(each["rounds"]), np.array(each["test_accuracy"]))],
-                )
-                for title, each in found.items()
-            ]
-            return plot_client_lines(panels, ylabel="accuracy of the global model (%)", percent=True)
+        panels = [
+            ClientPanel(
+                title,
+                np.array(each["rounds"]),
+                np.array(each["accuracy"]).T,
+                [Curve("all clients' test data", np.array(each["rounds"]), np.array(each["test_accuracy"]))],
+                np.array(each["clients"]),
+            )
+            for title, each in found.items()
+        ]
+        options = {"ylabel": "accuracy of the global model (%)", "percent": True}
 
         rows: list[tuple[str | float | None, ...]] = []
         for title, each in found.items():
@@ -60,7 +59,8 @@ class ClientAccuracy:
                     (title, number, str(c), Share(a)) for c, a in zip(each["clients"], each["accuracy"][i], strict=True)
                 ]
         caption = "Thin lines: accuracy of the global model on one client's training data; bold: on all test data."
-        return [Product("", Table(("panel", "round", "client", "accuracy"), tuple(rows)), draw, caption=caption)]
+        numbers = Table(("panel", "round", "client", "accuracy"), tuple(rows))
+        return [Product("", numbers, Picture(panels, plot_client_lines, options), caption=caption)]
 
 
 @dataclass(frozen=True)
@@ -96,7 +96,7 @@ class ClientEigenvalues:
                 ]
                 rows += [(title, label, number, str(client), value) for number, client, value in points]
                 x, y = np.array([p[0] for p in points], dtype=float), np.array([p[2] for p in points])
-                drawn.append(ClientValues(label, x, y))
+                drawn.append(ClientValues(label, x, y, np.array([client for _, client, _ in points])))
             curve = {
                 number: float(results[node].eigen.values[0]) for number, node in self.beside.get(title, {}).items()
             }
@@ -107,11 +107,10 @@ class ClientEigenvalues:
                 bold = [Curve("global model, all data", np.array(ordered), np.array([curve[n] for n in ordered]))]
             panels.append(ScatterPanel(title, drawn, bold))
 
-        def draw() -> Figure:
-            return plot_client_values(panels, ylabel="λ_max of the client's Hessian", kind=self.kind)
-
+        options = {"ylabel": "λ_max of the client's Hessian", "kind": self.kind}
+        picture = Picture(panels, plot_client_values, options, CURVATURE)
         columns = ("panel", "label", "round", "client", "largest eigenvalue")
         caption = (
             "Each sampled client's λ_max at the model in which its local work of the round ended, on its own data."
         )
-        return [Product("", Table(columns, tuple(rows)), draw, caption=caption)]
+        return [Product("", Table(columns, tuple(rows)), picture, caption=caption)]

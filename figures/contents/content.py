@@ -13,6 +13,8 @@ from figures.printed import Printed
 from landscape.errors import FedscapeError
 from landscape.terminal.table import Table
 
+CURVATURE = "loss / parameter²"
+"""The unit of eigenvalues of a Hessian."""
 Printings = Mapping[tuple[str, str], Printed]
 """The paper's numbers by row and column."""
 
@@ -45,20 +47,41 @@ class Results:
 
 
 @dataclass(frozen=True)
+class Picture:
+    """What a picture shows, and the function that draws it; :mod:`figures.labels.pictures` labels the same panels.
+
+    Attributes:
+        panels: of one kind, one of those of :mod:`figures.plots`.
+        plot: draws panels, with the options.
+        options: of the drawing: names of axes, scales, caption.
+        unit: of the values of panels that may be of anything: curves, bars, sweeps, clients' values.
+    """
+
+    panels: Sequence[Any]
+    plot: Callable[..., Figure]
+    options: Mapping[str, Any] = field(default_factory=dict)
+    unit: str = "1"
+
+    def draw(self) -> Figure:
+        """The picture, in the style that is set."""
+        return self.plot(self.panels, **self.options)
+
+
+@dataclass(frozen=True)
 class Product:
     """One picture or table that is written, with its numbers.
 
     Attributes:
         name: what tells it from the others of its recipe; empty for the only one.
         numbers: all of them, with all digits.
-        draw: the picture, drawn inside the style that it is written in; ``None`` for a table.
+        shows: a :class:`Picture`, or what a table is made of: cells, or counts of operations.
         table: as it is set in a paper; ``None`` for a picture.
         caption: what is special to it, in sentences.
     """
 
     name: str
     numbers: Table
-    draw: Callable[[], Figure] | None = None
+    shows: Any
     table: Table | None = None
     caption: str = ""
 

@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from matplotlib.figure import Figure
 
-from figures.contents.content import Printings, Product, Results
+from figures.contents.content import Picture, Printings, Product, Results
 from figures.graph.nodes import Measure, Node
 from figures.plots import BarPanel, Bars, plot_bars
 from landscape.terminal.table import Share, Table
@@ -42,11 +41,9 @@ class Corruptions:
         images = "generated here" if first["generated"] else "the published files"
         caption = f"Severity {self.severity}, {first['samples']:,} test images, {images}; mean: over the corruptions."
 
-        def draw() -> Figure:
-            bars = [Bars(label, np.append(each, each.mean())) for label, each in accuracy.items()]
-            words = [*(name.replace("_", " ") for name in names), "mean"]
-            panel = BarPanel(self.title, words, bars)
-            return plot_bars([panel], ylabel="test accuracy (%)", percent=True, apart=1, caption=caption)
+        bars = [Bars(label, np.append(each, each.mean())) for label, each in accuracy.items()]
+        panel = BarPanel(self.title, [*(name.replace("_", " ") for name in names), "mean"], bars)
+        options = {"ylabel": "test accuracy (%)", "percent": True, "apart": 1, "caption": caption}
 
         rows = [
             (label, name, Share(value))
@@ -54,4 +51,5 @@ class Corruptions:
             for name, value in zip([*names, "mean"], np.append(each, each.mean()), strict=True)
         ]
         rows += [(label, "clean", Share(each["clean_accuracy"][0])) for label, each in found.items()]
-        return [Product("", Table(("model", "corruption", "accuracy"), tuple(rows)), draw, caption=caption)]
+        numbers = Table(("model", "corruption", "accuracy"), tuple(rows))
+        return [Product("", numbers, Picture([panel], plot_bars, options), caption=caption)]

@@ -6,9 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
-from matplotlib.figure import Figure
 
-from figures.contents.content import Printings, Product, Results
+from figures.contents.content import Picture, Printings, Product, Results
 from figures.contents.table import Entry, Measured
 from figures.graph.nodes import Node
 from figures.plots import Curve, CurvePanel, Level, Sweep, SweepPanel, plot_curves, plot_sweeps
@@ -26,6 +25,7 @@ class Curves:
         panels: runs, one a seed, by panel and curve.
         ylabel: of the metric.
         metric: as runs record it.
+        unit: of the metric; 1 for shares.
         percent: the metric is a share, and y is in percent.
         log_y: a logarithmic axis.
         smoothing: length of a Hann window in evaluations; 1: none.
@@ -36,6 +36,7 @@ class Curves:
     panels: Mapping[str, Mapping[str, tuple[PlannedRun, ...]]]
     ylabel: str = "test accuracy (%)"
     metric: str = "test_accuracy"
+    unit: str = "1"
     percent: bool = True
     log_y: bool = False
     smoothing: int = 1
@@ -65,18 +66,16 @@ class Curves:
             told.append(f"Band: one standard deviation (n − 1) over {max(seeds)} seeds.")
         caption = " ".join(told)
 
-        def draw() -> Figure:
-            panels = [
-                CurvePanel(
-                    panel,
-                    [Curve(label, c.rounds, c.mean, c.low, c.high) for label, c in curves.items()],
-                    self.levels.get(panel, ()),
-                )
-                for panel, curves in found.items()
-            ]
-            return plot_curves(panels, ylabel=self.ylabel, percent=self.percent, log_y=self.log_y, caption=caption)
-
-        return [Product("", self._numbers(found), draw, caption=caption)]
+        panels = [
+            CurvePanel(
+                panel,
+                [Curve(label, c.rounds, c.mean, c.low, c.high) for label, c in curves.items()],
+                self.levels.get(panel, ()),
+            )
+            for panel, curves in found.items()
+        ]
+        options = {"ylabel": self.ylabel, "percent": self.percent, "log_y": self.log_y, "caption": caption}
+        return [Product("", self._numbers(found), Picture(panels, plot_curves, options, self.unit), caption=caption)]
 
     def _numbers(self, found: Mapping[str, Mapping[str, SeedCurve]]) -> Table:
         number = Share if self.percent else float
@@ -119,10 +118,12 @@ class Sweeps:
     Attributes:
         panels: by title.
         ylabel: of the results.
+        unit: of the results.
     """
 
     panels: Mapping[str, SweepOf]
     ylabel: str = "test accuracy (%)"
+    unit: str = "%"
 
     def nodes(self) -> Sequence[Node]:
         """Those of all entries."""
@@ -142,19 +143,17 @@ class Sweeps:
         spread = any(cell.deviation is not None for cell in cells)
         caption = f"Error bars: one standard deviation over the {cells[0].over}." if spread else ""
 
-        def draw() -> Figure:
-            panels = [
-                SweepPanel(
-                    title,
-                    panel.xlabel,
-                    [_sweep(label, curve) for label, curve in found[title].items()],
-                    panel.spacing,
-                    default=panel.default,
-                )
-                for title, panel in self.panels.items()
-            ]
-            return plot_sweeps(panels, ylabel=self.ylabel, caption=caption)
-
+        panels = [
+            SweepPanel(
+                title,
+                panel.xlabel,
+                [_sweep(label, curve) for label, curve in found[title].items()],
+                panel.spacing,
+                default=panel.default,
+            )
+            for title, panel in self.panels.items()
+        ]
+        picture = Picture(panels, plot_sweeps, {"ylabel": self.ylabel, "caption": caption}, self.unit)
         rows = [
             (title, self.panels[title].xlabel, label, x, cell.mean, cell.deviation, cell.text(4))
             for title, curves in found.items()
@@ -162,7 +161,7 @@ class Sweeps:
             for x, cell in curve.items()
         ]
         columns = ("panel", "parameter", "curve", "value", "mean", "deviation", "text")
-        return [Product("", Table(columns, tuple(rows)), draw, caption=caption)]
+        return [Product("", Table(columns, tuple(rows)), picture, caption=caption)]
 
 
 def _sweep(label: str, curve: Mapping[float, Measured]) -> Sweep:

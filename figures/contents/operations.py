@@ -51,6 +51,13 @@ class Network:
 
 
 @dataclass(frozen=True)
+class Counts:
+    """Multiplications of one image by network and layer."""
+
+    networks: Mapping[str, Mapping[str, LayerOperations]]
+
+
+@dataclass(frozen=True)
 class OperationCounts:
     """Multiplications of one image's forward pass, and those that MAN's penalty and SAM add.
 
@@ -71,6 +78,7 @@ class OperationCounts:
             FedscapeError: a network in which a convolution and a dense layer have one activation.
         """
         lines: list[tuple[str | float | None, ...]] = []
+        counts: dict[str, dict[str, LayerOperations]] = {}
         for title, network in self.networks.items():
             model = build_model(network.name, seed=0, input_shape=network.input_shape, classes=network.classes)
             found = count_operations(model, network.input_shape)
@@ -82,6 +90,7 @@ class OperationCounts:
                 name = f"{symbols.word}{kinds[symbols.word]}" if layer.name.isdigit() else layer.name
                 penalty = symbols.penalty if layer.regulariser else None
                 together = layer.forward + layer.regulariser
+                counts.setdefault(title, {})[name] = layer
                 lines.append((title, name, symbols.forward, layer.forward, penalty, layer.regulariser, together))
             lines.append((title, "all layers", None, found.forward, None, found.regulariser, _total(found)))
         columns = ("network", "layer", "without MAN", "per image", "MAN adds", "per image, of MAN", "together")
@@ -92,7 +101,7 @@ class OperationCounts:
             "non-linearity has no penalty."
         )
         table = Table(columns, tuple(tuple(_set(cell) for cell in line) for line in lines))
-        return [Product("", Table(columns, tuple(lines)), None, table, caption)]
+        return [Product("", Table(columns, tuple(lines)), Counts(counts), table, caption)]
 
 
 def _symbols(model: nn.Module, layer: LayerOperations) -> Symbols:

@@ -6,9 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from matplotlib.figure import Figure
-
-from figures.contents.content import Printings, Product, Results
+from figures.contents.content import Picture, Printings, Product, Results
 from figures.graph.nodes import Node
 from figures.plots import CountPanel, HistogramPanel, plot_class_histograms, plot_heat_maps
 from figures.statistics import ClassCounts
@@ -44,8 +42,7 @@ class HeatMaps:
         """The picture, and all counts."""
         found = {title: class_counts(results[run]) for title, run in self.panels.items()}
 
-        def draw() -> Figure:
-            return plot_heat_maps([CountPanel(title, each.counts) for title, each in found.items()])
+        panels = [CountPanel(title, each.counts) for title, each in found.items()]
 
         rows = [
             (title, client, label, int(number))
@@ -53,7 +50,8 @@ class HeatMaps:
             for client, counts in enumerate(each.counts)
             for label, number in enumerate(counts)
         ]
-        return [Product("", Table(("panel", "client", "class", "samples"), tuple(rows)), draw)]
+        numbers = Table(("panel", "client", "class", "samples"), tuple(rows))
+        return [Product("", numbers, Picture(panels, plot_heat_maps))]
 
 
 @dataclass(frozen=True)
@@ -77,8 +75,7 @@ class Histograms:
             for title, pair in self.panels.items()
         }
 
-        def draw() -> Figure:
-            return plot_class_histograms([HistogramPanel(title, *pair) for title, pair in found.items()])
+        picture = Picture([HistogramPanel(title, *pair) for title, pair in found.items()], plot_class_histograms)
 
         rows = [
             (title, label, int(drawn), int(without))
@@ -88,4 +85,4 @@ class Histograms:
         columns = ("panel", "class", "samples with replacement", "samples without")
         deviations = {title: f"{pair[0].std():.2f}" for title, pair in found.items()}
         caption = f"Standard deviation over the classes with replacement (divisor C): {json.dumps(deviations)[1:-1]}."
-        return [Product("", Table(columns, tuple(rows)), draw, caption=caption.replace('"', ""))]
+        return [Product("", Table(columns, tuple(rows)), picture, caption=caption.replace('"', ""))]

@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from matplotlib.figure import Figure
-
 from analysis import HessianReport
-from analysis.hessian.plots.spectrum import density_caption
-from figures.contents.content import Printings, Product, Results
+from analysis.hessian.plots.spectrum import density_caption, on_one_ruler
+from figures.contents.content import Picture, Printings, Product, Results
 from figures.graph.nodes import Measure, Node
 from figures.plots import DensityPanel, SpectraPanel, Spectrum, plot_densities, plot_eigenvalues
 from landscape.terminal.table import Table
@@ -50,16 +48,14 @@ class Spectra:
         }
         caption = _told([report for curves in found.values() for report in curves.values()])
 
-        def draw() -> Figure:
-            panels = [
-                SpectraPanel(
-                    title,
-                    [Spectrum(label, r.eigen.values, r.eigen.bounds, r.eigen.converged) for label, r in curves.items()],
-                )
-                for title, curves in found.items()
-            ]
-            return plot_eigenvalues(panels, log_x=self.log_x, caption=caption)
-
+        panels = [
+            SpectraPanel(
+                title,
+                [Spectrum(label, r.eigen.values, r.eigen.bounds, r.eigen.converged) for label, r in curves.items()],
+            )
+            for title, curves in found.items()
+        ]
+        picture = Picture(panels, plot_eigenvalues, {"log_x": self.log_x, "caption": caption})
         rows = [
             (title, label, i + 1, float(r.eigen.values[i]), float(r.eigen.bounds[i]), str(bool(r.eigen.converged[i])))
             for title, curves in found.items()
@@ -67,7 +63,7 @@ class Spectra:
             for i in range(len(r.eigen.values))
         ]
         columns = ("panel", "curve", "rank", "eigenvalue", "error bound", "converged")
-        return [Product("", Table(columns, tuple(rows)), draw, caption=caption)]
+        return [Product("", Table(columns, tuple(rows)), picture, caption=caption)]
 
 
 @dataclass(frozen=True)
@@ -85,7 +81,7 @@ class Densities:
         return _nodes(self.panels)
 
     def products(self, results: Results, printed: Printings) -> Sequence[Product]:
-        """The picture, and the shares of eigenvalues below, around and above 0."""
+        """The picture, and all points of its curves."""
         found: dict[str, dict[str, HessianReport]] = {
             title: {label: results[node] for label, node in curves.items()} for title, curves in self.panels.items()
         }
@@ -93,17 +89,12 @@ class Densities:
         told = _told(reports)
         caption = f"{told} {density_caption(reports)}."
 
-        def draw() -> Figure:
-            panels = [DensityPanel(title, list(c.values()), list(c)) for title, c in found.items()]
-            return plot_densities(panels, caption=told)  # it tells the rest itself
-
+        panels = [DensityPanel(title, list(curves.values()), list(curves)) for title, curves in found.items()]
+        picture = Picture(panels, plot_densities, {"caption": told})  # it tells the rest itself
         rows: list[tuple[str | float | None, ...]] = []
-        for title, curves in found.items():
-            for label, report in curves.items():
-                density = report.density
-                assert density is not None, "the recipe measures the density"
-                curve = density.on()
+        for panel in panels:
+            for label, curve in zip(panel.labels, on_one_ruler(panel.reports, ruler=reports), strict=True):
                 for x, value, band in zip(curve.grid, curve.values, curve.band, strict=True):
-                    rows.append((title, label, float(x), float(value), float(band)))
+                    rows.append((panel.title, label, float(x), float(value), float(band)))
         columns = ("panel", "curve", "eigenvalue", "density", "half the 95 % band")
-        return [Product("", Table(columns, tuple(rows)), draw, caption=caption)]
+        return [Product("", Table(columns, tuple(rows)), picture, caption=caption)]

@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 
 from analysis import Surface
 from analysis.surface.plots.captions import Quantity
-from figures.contents.content import Printings, Product, Results
+from figures.contents.content import Picture, Printings, Product, Results
 from figures.graph.nodes import Measure, Node
 from figures.plots import PlanePanel, SurfacePanel, plot_loss_surfaces, plot_over, plot_planes
 from landscape.terminal.table import Share, Table
@@ -38,18 +38,17 @@ class Surfaces:
     def products(self, results: Results, printed: Printings) -> Sequence[Product]:
         """A picture for each kind and for own and joint scales, with all values."""
         found: dict[str, Surface] = {title: results[node] for title, node in self.panels.items()}
-        panels = [SurfacePanel(title, surface, self._cap(title)) for title, surface in found.items()]
+        own = [SurfacePanel(title, surface, self._cap(title)) for title, surface in found.items()]
+        joined = [replace(panel, cap=max(each.cap for each in own)) for panel in own]
         numbers, caption = surface_numbers(found), surface_caption(list(found.values()))
         products = []
         for kind in self.kinds:
             for joint in (False, True):
-
-                def draw(kind: Literal["relief", "contours"] = kind, joint: bool = joint) -> Figure:
-                    return plot_loss_surfaces(panels, kind=kind, joint=joint, caption=caption)
-
+                options = {"kind": kind, "joint": joint, "caption": caption}
+                picture = Picture(joined if joint else own, plot_loss_surfaces, options)
                 scale = "One scale for all panels." if joint else "Each panel has a scale of its own."
                 name = f"{kind}-{'joint' if joint else 'own'}-scale"
-                products.append(Product(name, numbers, draw, caption=f"{scale} {caption}"))
+                products.append(Product(name, numbers, picture, caption=f"{scale} {caption}"))
         return products
 
     def _cap(self, title: str) -> float:
@@ -78,10 +77,13 @@ class Superimposed:
         below: list[tuple[str, Surface]] = [(label, results[node]) for label, node in self.below.items()]
         caption = surface_caption([above[1], *(surface for _, surface in below)])
 
-        def draw() -> Figure:
-            return plot_over(above, below, caption=caption)
+        picture = Picture([PlanePanel(*each) for each in (above, *below)], _over, {"caption": caption})
+        return [Product("", surface_numbers(dict([above, *below])), picture, caption=f"Grid: {above[0]}. {caption}")]
 
-        return [Product("", surface_numbers(dict([above, *below])), draw, caption=f"Grid: {above[0]}. {caption}")]
+
+def _over(panels: Sequence[PlanePanel], *, caption: str) -> Figure:
+    above, *below = [(panel.title, panel.surface) for panel in panels]
+    return plot_over(above, below, caption=caption)
 
 
 @dataclass(frozen=True)
@@ -111,13 +113,9 @@ class Planes:
         surfaces = {title: surface for title, (surface, _) in found.items()}
         caption = surface_caption(list(surfaces.values()))
 
-        def draw() -> Figure:
-            return plot_planes(
-                [PlanePanel(title, s, quantity) for title, (s, quantity) in found.items()],
-                caption=caption,
-            )
-
-        return [Product("", surface_numbers(surfaces), draw, caption=caption)]
+        panels = [PlanePanel(title, s, quantity) for title, (s, quantity) in found.items()]
+        picture = Picture(panels, plot_planes, {"caption": caption})
+        return [Product("", surface_numbers(surfaces), picture, caption=caption)]
 
 
 def named(surface: Surface, labels: tuple[str, str, str]) -> Surface:

@@ -121,6 +121,7 @@ class TableOf:
     Attributes:
         entries: by row and column, named as in the paper's printed numbers; in the order in which they are set.
         unit: of all values, in words.
+        units: as a symbol (``%``; ``1`` of ratios), by column where they differ; empty: not said.
         digits: decimals; by column where they differ.
         corner: what stands above the names of the rows.
         footnotes: below the table.
@@ -131,6 +132,7 @@ class TableOf:
     digits: int | Mapping[str, int] = 2
     corner: str = ""
     footnotes: tuple[str, ...] = ()
+    units: str | Mapping[str, str] = ""
 
     def nodes(self) -> Sequence[Node]:
         """Those of all entries."""
@@ -144,7 +146,16 @@ class TableOf:
         notes = [f"±: standard deviation over the {'seeds (n − 1)' if of == 'seeds' else of}." for of in sorted(spread)]
         notes += [f"{', '.join(place)}: {each}." for place, cell in measured.items() for each in cell.remarks]
         caption = " ".join([*([f"Unit: {self.unit}."] if self.unit else []), *notes, *self.footnotes])
-        return [Product("", self._numbers(measured, printed, seeds), None, self._table(measured, printed), caption)]
+        numbers, cells = self._numbers(measured, printed, seeds), Cells(self, measured, printed)
+        return [Product("", numbers, cells, self._table(measured, printed), caption)]
+
+    def decimals(self, column: str) -> int:
+        """Decimals of a column."""
+        return self.digits if isinstance(self.digits, int) else self.digits[column]
+
+    def unit_of(self, column: str) -> str:
+        """The unit of a column, as a symbol."""
+        return self.units if isinstance(self.units, str) else self.units[column]
 
     def _table(self, measured: Mapping[tuple[str, str], Measured], printed: Printings) -> Table:
         rows = list(dict.fromkeys(row for row, _ in measured))
@@ -158,8 +169,8 @@ class TableOf:
             line: list[str | float | None] = [row]
             for column in columns:
                 cell, theirs = measured.get((row, column)), printed.get((row, column))
-                digits = self.digits if isinstance(self.digits, int) else self.digits[column]
-                line.append(None if cell is None else _marked(cell, digits))
+                digits = self.decimals(column)
+                line.append(None if cell is None else marked(cell, digits))
                 if column in beside:
                     line += [None if theirs is None else str(theirs) or "-", _difference(cell, theirs, digits)]
             lines.append(tuple(line))
@@ -177,8 +188,23 @@ class TableOf:
         return Table(("row", "column", "unit", "mean", "deviation", *each, *beside), tuple(lines))
 
 
-def _marked(cell: Measured, digits: int) -> str:
-    """With the remarks' first words (the caption has all of them); that a run diverged stands there anyway."""
+@dataclass(frozen=True)
+class Cells:
+    """What a table shows.
+
+    Attributes:
+        of: its declaration.
+        measured: by row and column.
+        printed: the paper's numbers beside them, where they are given.
+    """
+
+    of: TableOf
+    measured: Mapping[tuple[str, str], Measured]
+    printed: Printings
+
+
+def marked(cell: Measured, digits: int) -> str:
+    """A cell's text with the remarks' first words, all of which the caption has; that a run diverged it says anyway."""
     words = dict.fromkeys(each.partition(":")[0] for each in cell.remarks if not each.startswith("diverged"))
     text = cell.text(digits)
     return " ".join([text, *(f"({word})" for word in words if word not in text)])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -112,19 +112,20 @@ class Store:
             raise FedscapeError(f"{node.name} has not been made: it is {self.state(node)}")
         return self.runs.read(node) if isinstance(node, PlannedRun) else KINDS[node.kind].read(self.file(node))
 
-    def kept(self, kind: str, digest: str) -> Iterator[tuple[str, dict[str, Any], Any]]:
-        """Key, options and result of each measurement of a kind that is kept of a checkpoint, by ascending key.
+    def kept(self, kind: str, models: Sequence[list[Any]]) -> Iterator[tuple[str, dict[str, Any], Any]]:
+        """Key, options and result of each measurement of a kind that is kept of one model, by ascending key.
 
         Args:
             kind: one of :data:`figures.graph.kinds.KINDS`.
-            digest: the checkpoint's (:meth:`landscape.Checkpoint.digest`), the first of the measured models.
+            models: the contents (:attr:`RunModel.content`, :attr:`FileModel.content`) that mean the model, which is the
+                first of the measured ones.
 
         Raises:
             FedscapeError: a file is damaged.
         """
         for record in sorted((self.folder / "measurements").glob(f"{kind}-*.done.json")):
             content = read_json(record, _KEPT)["content"]
-            if content["models"][0] == ["file", digest]:
+            if content["models"][0] in models:
                 name = record.name.removesuffix(".done.json")
                 read = KINDS[kind].read
                 yield (

@@ -44,21 +44,27 @@ class ClientPanel:
         x: rounds, ascending, [t].
         clients: a value for each client and round, [n, t]; not-a-number where there is none.
         bold: such as the test accuracy; each has rounds of its own.
+        ids: the clients' numbers, [n]; from 0 unless given.
     """
 
     title: str
     x: np.ndarray
     clients: np.ndarray
     bold: Sequence[Curve] = ()
+    ids: np.ndarray | None = None
 
 
 @dataclass(frozen=True, eq=False)
 class ClientValues:
-    """Values of some clients in some rounds: ``y[i]`` is a client's in round ``x[i]``, [m] each."""
+    """Values of some clients in some rounds: ``y[i]`` is client ``ids[i]``'s in round ``x[i]``, [m] each.
+
+    Which clients they are of cannot be seen in a picture, and is not needed to draw it.
+    """
 
     label: str
     x: np.ndarray
     y: np.ndarray
+    ids: np.ndarray | None = None
 
 
 @dataclass(frozen=True)

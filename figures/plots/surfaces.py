@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -20,6 +20,7 @@ from analysis.surface.plots.captions import (
     interpolated_mask,
     label_of,
     to_scale,
+    values_of,
     wrapped,
 )
 from analysis.surface.plots.panels import (
@@ -50,6 +51,11 @@ class SurfacePanel:
     surface: Surface
     cap: float = CAP
 
+    @property
+    def heights(self) -> np.ndarray:
+        """ln(min(loss, cap) + 0.1), [ny, nx]."""
+        return capped_log(self.surface.loss, self.cap)
+
 
 @dataclass(frozen=True, eq=False)
 class PlanePanel:
@@ -58,6 +64,11 @@ class PlanePanel:
     title: str
     surface: Surface
     quantity: Quantity = "loss"
+
+    @property
+    def values(self) -> np.ndarray:
+        """What is shown: the loss, or accuracy or error in percent, [ny, nx]."""
+        return values_of(self.surface, self.quantity)
 
     @property
     def group(self) -> tuple[str, str, str]:
@@ -110,14 +121,15 @@ def plot_loss_surfaces(
     check_planes([panel.surface for panel in panels])
     if kind not in ("relief", "contours"):
         raise FedscapeError(f"unknown kind of picture '{kind}': give relief or contours")
-    largest = max(panel.cap for panel in panels)
-    values = [capped_log(panel.surface.loss, largest if joint else panel.cap) for panel in panels]
+    if joint:
+        largest = max(panel.cap for panel in panels)
+        panels = [replace(panel, cap=largest) for panel in panels]
+    values = [panel.heights for panel in panels]
     own = [_scale(panel.title, z) for panel, z in zip(panels, values, strict=True)]
     if joint:
         check_comparable([panel.surface for panel in panels], [panel.title for panel in panels])
         own = [_scale("the panels", np.concatenate([z.ravel() for z in values]))] * len(panels)
-    caps = [largest if joint else panel.cap for panel in panels]
-    labels = [f"ln(min({p.surface.split_word} loss, {cap:g}) + 0.1)" for p, cap in zip(panels, caps, strict=True)]
+    labels = [f"ln(min({p.surface.split_word} loss, {p.cap:g}) + 0.1)" for p in panels]
     drawings = [_Drawing(*parts) for parts in zip(panels, values, own, labels, strict=True)]
     told = "one scale for all panels" if joint else "each panel has a scale of its own: heights and colours differ"
     surfaces = [panel.surface for panel in panels]
@@ -198,8 +210,7 @@ def plot_planes(
     made = grid(len(panels), columns, size=(4.4, 4.1))
     shown: dict[tuple[str, str, str], list[tuple[Axes, Any]]] = {}
     for ax, p in zip(made.axes, panels, strict=True):
-        values = Panel(p.surface, p.quantity, p.title).values
-        drawn = draw_panel(ax, p.surface, values, common[p.group], COLOUR_MAPS[p.quantity])
+        drawn = draw_panel(ax, p.surface, p.values, common[p.group], COLOUR_MAPS[p.quantity])
         ax.set_title(p.title, parse_math=False)
         shown.setdefault(p.group, []).append((ax, drawn))
     for key, those in shown.items():

@@ -52,10 +52,12 @@ def _table(order: Order, columns: Columns) -> Together:
     unit = "accuracy of the global model after the last round, mean over the clients, %"
     return Together(
         {
-            "train": TableOf(train, f"training {unit}", 2),
-            "validation": TableOf(validation, f"validation {unit}", 2),
-            "rounds": TableOf(rounds, "communication rounds", 0, footnotes=(note,)),
-            "best": TableOf(largest, "largest validation accuracy of all rounds, mean over the clients, %", 2),
+            "train": TableOf(train, f"training {unit}", 2, units="%"),
+            "validation": TableOf(validation, f"validation {unit}", 2, units="%"),
+            "rounds": TableOf(rounds, "communication rounds", 0, footnotes=(note,), units="round"),
+            "best": TableOf(
+                largest, "largest validation accuracy of all rounds, mean over the clients, %", 2, units="%"
+            ),
         }
     )
 
@@ -120,7 +122,9 @@ def t3(order: Order) -> TableOf:
         entries[data, "total samples"] = Entry((runs[0],), _samples)
         entries |= {(data, f"clients ({x})"): Entry((each,), _clients) for x, each in zip("ab", runs, strict=True)}
     note = "Samples of training and test data together; the clients are those of runs that write their partition."
-    return TableOf(entries, "", 0, footnotes=(note,))
+    columns = {column for _, column in entries}
+    units = {column: "sample" if "samples" in column else "client" for column in columns}
+    return TableOf(entries, "", 0, footnotes=(note,), units=units)
 
 
 def _samples(run: RecordedRun) -> int:

@@ -175,7 +175,8 @@ def _curves(order: Order, share: Share, ylabel: str, metric: str) -> Curves:
         panels[words[kind] + split.removeprefix(kind)] = {
             name: runs(order, name, "C10", split, share) for name in ALGORITHMS
         }
-    return Curves(panels, ylabel, metric, percent="loss" not in metric, smoothing=order.choice("window"))
+    loss = "loss" in metric
+    return Curves(panels, ylabel, metric, "nat" if loss else "1", percent=not loss, smoothing=order.choice("window"))
 
 
 def _losses(order: Order, share: Share) -> Curves:

@@ -8,7 +8,7 @@ from functools import partial
 from statistics import fmean
 from typing import Any
 
-from figures.contents.content import Together
+from figures.contents.content import CURVATURE, Together
 from figures.contents.table import Cell, Entry, Joint, TableOf, Value
 from figures.contents.values import eigenvalue, recorded, rounds_to, trace
 from figures.graph import Measure, RunModel
@@ -71,7 +71,7 @@ def t1(order: Order) -> TableOf:
         for data, splits in SPLITS.items()
         for split in splits
     }
-    return TableOf(entries, "test accuracy, %")
+    return TableOf(entries, "test accuracy, %", units="%")
 
 
 @FEDSMOO.recipe(
@@ -104,7 +104,8 @@ def t2(order: Order) -> TableOf:
             entries[name, f"C10 {split} Hessian top eigenvalue"] = Entry(spectra, eigenvalue())
             entries[name, f"C10 {split} Hessian trace"] = Entry(spectra, trace())
     columns = {column for _, column in entries}
-    return TableOf(entries, digits={c: 1 if "trace" in c else 2 if "Hessian" in c else 3 for c in columns})
+    digits = {c: 1 if "trace" in c else 2 if "Hessian" in c else 3 for c in columns}
+    return TableOf(entries, digits=digits, units={c: CURVATURE if "Hessian" in c else "parameter²" for c in columns})
 
 
 def _target(order: Order) -> int:
@@ -176,6 +177,7 @@ def t3(order: Order) -> TableOf:
             f"{', '.join(_DOUBLE)} counted as two, as the paper does; as sent: of the bytes in both directions. '-': "
             "FedAvg or the algorithm did not reach the target in every seed.",
         ),
+        units={f"rounds to {target}%": "round", "speed-up": "1", "cost": "1", "cost as sent": "1"},
     )
 
 
@@ -199,7 +201,8 @@ def t4(order: Order) -> TableOf:
         for row, data in rows.items()
         for column, value in columns.items()
     }
-    return TableOf(entries, digits=0)
+    units = {"training data": "sample", "test data": "sample", "classes": "1", "size": "unit"}
+    return TableOf(entries, digits=0, units=units)
 
 
 @FEDSMOO.recipe(
@@ -228,7 +231,8 @@ def t5(order: Order) -> TableOf:
         "Accuracies: mean over the seeds, in percent, of each value of the grid, all other settings being Table 1's. "
         "SGD-type: FedAvg, the SAM rate of FedSAM, the momentum of FedCM; proxy-type: FedSMOO."
     )
-    return TableOf(entries, footnotes=(note,))
+    units = {column: "%" if column.endswith("accuracies") else "1" for _, column in entries}
+    return TableOf(entries, footnotes=(note,), units=units)
 
 
 Grid = Mapping[float, tuple[PlannedRun, ...]]
@@ -300,7 +304,7 @@ def t6(order: Order) -> Together:
             for (data, split), pair in TARGETS[order.scale][share].items()
             for target in pair
         }
-        halves[share.replace("%-", "-percent-of-")] = TableOf(entries, "rounds", 0)
+        halves[share.replace("%-", "-percent-of-")] = TableOf(entries, "rounds", 0, units="round")
     return Together(halves)
 
 
@@ -356,7 +360,8 @@ def t7(order: Order) -> TableOf:
         "slowest's seconds a round, and FedAvg's rounds and total time, by the algorithm's; total time: rounds × "
         "seconds a round. '-': the target was not reached in every seed."
     )
-    return TableOf(entries, digits=digits, footnotes=(note,))
+    units = {column: "1" if "ratio" in column else "s" for column in digits} | {f"rounds to {target}%": "round"}
+    return TableOf(entries, digits=digits, footnotes=(note,), units=units)
 
 
 @FEDSMOO.recipe(
@@ -391,4 +396,4 @@ def t8(order: Order) -> TableOf:
     for row, mine in rows.items():
         entries[row, "C10 Path3"] = final_accuracy(order, mine)
         entries[row, "gain"] = Joint((*mine, *base), gain)
-    return TableOf(entries, "test accuracy, %; the gain over FedAvg in points")
+    return TableOf(entries, "test accuracy, %; the gain over FedAvg in points", units="%")

@@ -7,7 +7,7 @@ from typing import Literal
 
 from analysis.surface.plots.captions import Quantity
 from figures.contents.clients import ClientAccuracy, ClientEigenvalues
-from figures.contents.content import Content, Together
+from figures.contents.content import CURVATURE, Content, Together
 from figures.contents.corruptions import Corruptions
 from figures.contents.curves import Curves
 from figures.contents.spectra import Spectra
@@ -192,6 +192,7 @@ def f4(order: Order) -> Content:
         },
         "eigenvalues; at the clients' models the largest of all rounds",
         1,
+        units=CURVATURE,
     )
     return Together({"": ClientEigenvalues(panels, beside), "text": text})
 

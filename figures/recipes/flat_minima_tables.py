@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import replace
 
-from figures.contents.content import Content, Together
+from figures.contents.content import CURVATURE, Content, Together
 from figures.contents.table import Entry, Joint, TableOf, Value
 from figures.contents.values import OfRun, accuracy, collapsed, eigenvalue, eigenvalue_ratio
 from figures.recipes.flat_minima import (
@@ -72,7 +72,8 @@ def t1(order: Order) -> Content:
             column = f"{cifar} alpha={alpha:g} lambda_max"
             entries[method, column] = Entry(node, eigenvalue())
             entries[method, f"{column}/lambda_5"] = Entry(node, eigenvalue_ratio())
-    return TableOf(entries, "eigenvalues of the Hessian of the mean loss, and their ratio", 2)
+    units = {column: "1" if column.endswith("lambda_5") else CURVATURE for _, column in entries}
+    return TableOf(entries, "eigenvalues of the Hessian of the mean loss, and their ratio", 2, units=units)
 
 
 @FLAT_MINIMA.recipe(
@@ -94,7 +95,7 @@ def t2(order: Order) -> Content:
         for alpha in ALPHAS[cifar]
         for clients in (5, 10, 20)
     }
-    return TableOf(entries, "test accuracy, %", 2, footnotes=(_ONE_RUN,))
+    return TableOf(entries, "test accuracy, %", 2, footnotes=(_ONE_RUN,), units="%")
 
 
 @FLAT_MINIMA.recipe(
@@ -130,7 +131,7 @@ def t3(order: Order) -> Content:
                     averaged = _pam_run(order, f"{method}+SWA", augmented, epochs, clients)
                     entries[row, f"{column} w/ SWA"] = cell("SWA", averaged)
     notes = (_ONE_RUN, "@5k, @10k: after half and all of the rounds; w/ SWA: of as many rounds, from 75 % of them on.")
-    return TableOf(entries, "test accuracy, %", 2, footnotes=notes)
+    return TableOf(entries, "test accuracy, %", 2, footnotes=notes, units="%")
 
 
 def _until(number: int, value: OfRun) -> OfRun:
@@ -182,7 +183,7 @@ def t4(order: Order) -> Content:
         for alpha in ALPHAS[cifar]
         for clients in (5, 10, 20)
     }
-    return TableOf(entries, "test accuracy, %", 2, footnotes=(_ONE_RUN,))
+    return TableOf(entries, "test accuracy, %", 2, footnotes=(_ONE_RUN,), units="%")
 
 
 @FLAT_MINIMA.recipe(
@@ -225,7 +226,7 @@ def t5(order: Order) -> Content:
                 entries[row, f"{where} absolute gain"] = Joint((*mine, *reference), gain.absolute)
                 entries[row, f"{where} relative gain"] = Joint((*mine, *reference), gain.relative)
     notes = (_ONE_RUN, "Relative gain: in % of the reference's accuracy.")
-    return TableOf(entries, "test accuracy in %, gains in points and in %", 2, footnotes=notes)
+    return TableOf(entries, "test accuracy in %, gains in points and in %", 2, footnotes=notes, units="%")
 
 
 class _Gain:
@@ -300,7 +301,7 @@ def t6(order: Order) -> Content:
     note = "20 clients a round: the paper does not say how many."
     return Together(
         {
-            "": TableOf(entries, "test accuracy, %", 2, footnotes=(_ONE_RUN,)),
-            "text": TableOf(told, "test accuracy, %", 2, footnotes=(note,)),
+            "": TableOf(entries, "test accuracy, %", 2, footnotes=(_ONE_RUN,), units="%"),
+            "text": TableOf(told, "test accuracy, %", 2, footnotes=(note,), units="%"),
         }
     )

@@ -73,7 +73,7 @@ def t7(order: Order) -> Content:
         base, rounds=order.choice("centralised_epochs"), local_epochs=1, partition="iid", clients=1, per_round=1
     )
     entries["Centralized", "centralised"] = Entry(_runs(order, "Centralized", pooled), accuracy())
-    return TableOf(entries, "test accuracy after the last round, %", 2)
+    return TableOf(entries, "test accuracy after the last round, %", 2, units="%")
 
 
 def _landmarks(order: Order) -> Settings:
@@ -153,7 +153,7 @@ def t8(order: Order) -> Content:
                 entries[row, f"{place} unseen"] = unseen
     generated = "Generated scenes of 12x12 pixels stand in for IDDA and Cityscapes, a net of two convolutions for "
     notes = () if order.scale == "paper" else (f"{generated}BiSeNet V2.",)
-    return TableOf(entries, "mIoU after the last round, %", 2, footnotes=notes)
+    return TableOf(entries, "mIoU after the last round, %", 2, footnotes=notes, units="%")
 
 
 def _segmentation(order: Order, method: str, data: str, *, uniform: bool) -> tuple[PlannedRun, ...]:

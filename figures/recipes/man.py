@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from figures.contents.content import Together
+from figures.contents.content import CURVATURE, Together
 from figures.contents.curves import Curves
 from figures.contents.operations import Network, OperationCounts
 from figures.contents.spectra import Densities, Spectra
@@ -327,8 +327,8 @@ def t1(order: Order) -> Together:
                 runs = tuple(run(order, name, split, data, seed) for seed in seeds)
                 gained[name, f"{data} {split} accuracy"] = Entry(runs, accuracy())
                 reached[name, f"{data} {split} rounds to {100 * target:g} %"] = Entry(runs, rounds_to(target))
-        parts[f"{data}-accuracy"] = TableOf(gained, "test accuracy, %", 2)
-        parts[f"{data}-rounds"] = TableOf(reached, "communication rounds", 0)
+        parts[f"{data}-accuracy"] = TableOf(gained, "test accuracy, %", 2, units="%")
+        parts[f"{data}-rounds"] = TableOf(reached, "communication rounds", 0, units="round")
     return Together(parts)
 
 
@@ -351,7 +351,7 @@ def t2(order: Order) -> TableOf:
                 measured = (hessian(order, name, split, top=1),)
                 entries[name, f"CIFAR-100 {split} top eigenvalue"] = Entry(measured, eigenvalue())
                 entries[name, f"CIFAR-100 {split} trace"] = Entry(measured, trace())
-    return TableOf(entries, "of the Hessian of the mean training loss", 2)
+    return TableOf(entries, "of the Hessian of the mean training loss", 2, units=CURVATURE)
 
 
 @MAN_PAPER.recipe(
@@ -375,5 +375,8 @@ def t3(order: Order) -> Together:
     }
     note = "All four train the same clients on the same batches; on the machine on which each was trained."
     return Together(
-        {"multiplications": OperationCounts(networks), "seconds": TableOf(seconds, "seconds", 3, footnotes=(note,))}
+        {
+            "multiplications": OperationCounts(networks),
+            "seconds": TableOf(seconds, "seconds", 3, footnotes=(note,), units="s"),
+        }
     )

@@ -6,7 +6,7 @@ import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
-from figures.contents.content import Product, Results
+from figures.contents.content import Picture, Product, Results
 from figures.graph.nodes import Node, with_runs
 from figures.recipes.recipe import Asked, Recipe
 from landscape.storage.files import make_directory, write_text
@@ -51,9 +51,9 @@ def write_recipe(
 
 def _write(product: Product, stem: Path, style: PictureStyle) -> list[Path]:
     written: list[Path] = []
-    if product.draw is not None:
+    if isinstance(product.shows, Picture):
         with style.drawing():
-            figure = product.draw()
+            figure = product.shows.draw()
         spell_out(figure)
         written += save_figures(figure, stem, style=style)
     if product.table is not None:

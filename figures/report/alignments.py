@@ -24,7 +24,10 @@ _ROUND = Record(
         "round": _COUNT, "clients": Items(_COUNT, least=1), "clients_with_data": _COUNT, "order": Items(_COUNT),
         "ordered": Text(200), "local_models_of": Items(_COUNT), "means": Keyed(Text(200), _MEAN),
     },
-    {"model_digest": Text(64), "notes": Items(Text(2000)), "not_measured": Keyed(Text(200), Text(2000))},
+    {
+        "used_perturbations_of": Items(_COUNT), "model_digest": Text(64),
+        "notes": Items(Text(2000)), "not_measured": Keyed(Text(200), Text(2000)),
+    },
 )  # fmt: skip
 
 
@@ -34,8 +37,9 @@ def _round(value: Any, place: str) -> None:
     clients = value["clients"]
     if len(set(clients)) < len(clients) or sorted(value["order"]) != sorted(clients):
         raise Wrong(f"{place}.order", value["order"], "one of the clients, each once")
-    if not set(value["local_models_of"]) <= set(clients):
-        raise Wrong(f"{place}.local_models_of", value["local_models_of"], "some of the clients")
+    for name in _CLIENTS_OF.values():
+        if not set(value.get(name, ())) <= set(clients):
+            raise Wrong(f"{place}.{name}", value[name], "some of the clients")
 
 
 ALIGNMENT = Record(
@@ -46,6 +50,8 @@ ALIGNMENT = Record(
 )
 """What an ``alignment.json`` must hold (:mod:`landscape.storage.schema`)."""
 
+_CLIENTS_OF = {"local": "local_models_of", "used": "used_perturbations_of"}
+"""By part: the entry that names the clients whose pairs its tables are of, where it is not ``clients``."""
 _MAPS = {
     "cosines": ("cosine of gradients", "cos(∇f_i, ∇f_j)"),
     "gains": ("rise of f_j by client i's ascent step", "f_j(w + ε_i) − f_j(w)"),
@@ -82,10 +88,10 @@ class Aligned:
             its scale where they follow from what it is.
         """
         found = []
-        for part in self.last.values():
-            for name, table in part.items() if isinstance(part, dict) else ():
-                clients = self._clients_of(table)
-                if not clients or name.endswith("errors"):
+        for part, tables in self.last.items():
+            clients = list(self.last.get(_CLIENTS_OF.get(part, "clients"), ()))
+            for name, table in tables.items() if isinstance(tables, dict) else ():
+                if len(clients) < 2 or name.endswith("errors") or not _is_table(table, len(clients)):
                     continue
                 order = [clients.index(client) for client in self.last["order"] if client in clients]
                 values = np.array(table, dtype=float)[np.ix_(order, order)]
@@ -103,14 +109,6 @@ class Aligned:
                     }
                 )
         return found
-
-    def _clients_of(self, table: Any) -> list[int]:
-        """The clients whose pairs a value is of: all measured ones, or those with local models; else none."""
-        for name in ("clients", "local_models_of"):
-            clients = list(self.last[name])
-            if len(clients) > 1 and _is_table(table, len(clients)):
-                return clients
-        return []
 
 
 def _is_table(value: Any, size: int) -> bool:

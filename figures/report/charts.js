@@ -26,10 +26,11 @@ function layout(more = {}, size = "chart") {
   };
 }
 
-// A long title in two lines.
+// A title with subscripts below the line; a long one in two lines.
 function folded(text, most = narrow() ? 34 : Infinity) {
   const middle = text.length > most ? text.indexOf(" ", text.length / 2) : -1;
-  return middle < 0 ? plain(text) : `${plain(text.slice(0, middle))}<br>${plain(text.slice(middle + 1))}`;
+  const lines = middle < 0 ? [text] : [text.slice(0, middle), text.slice(middle + 1)];
+  return lines.map((line) => plain(line).replaceAll(/(λ|[fpwH])_(max|[ij])(?![\p{L}\p{N}])/gu, "$1<sub>$2</sub>")).join("<br>");
 }
 
 // Black does not show on a dark page.

@@ -75,7 +75,7 @@ function drawClients() {
   const labels = named(subjects);
   const every = subjects.flatMap((s) => s.clients[clients.quantity]).filter((v) => v !== null).map((v) => of.factor * v);
   const whole = subjects.map((s) => s.scores[of.together]);
-  const title = byModel ? folded(`${of.unit} on a client's own training data`) : of.unit;
+  const title = byModel ? folded(`${of.unit} on a client's own training data`) : folded(of.unit);
   const ruler = clients.quantity === "accuracy" ? axis(title) : rulerOf([...every, ...(byModel ? whole.filter((v) => v !== null) : [])], title);
   const traces = [];
   subjects.forEach((s, row) => {

@@ -54,7 +54,7 @@ function drawSurfaces() {
       x: fields[k].x, y: fields[k].y, z: fields[k].z.map((row) => row.map(told)), colorscale: "Viridis",
       customdata: fields[k].z.map((row) => row.map((v) => (v === null ? null : factor * v))),
       hovertemplate: "(%{x:.3g}, %{y:.3g}): %{customdata:.4g}<extra></extra>",
-      showscale: k === 0, colorbar: { title: { text: title, side: "right" }, thickness: 12, len: 0.8, ...ticks },
+      showscale: k === 0, colorbar: { title: { text: folded(title), side: "right" }, thickness: 12, len: 0.8, ...ticks },
     };
     const [xt, yt] = ["first direction", "second direction"];
     if (relief) {

@@ -7,12 +7,14 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
+from landscape.checkpoints.client_work import ClientWork
+from landscape.checkpoints.schema import SCHEMA
 from landscape.data.normalisation import as_before, as_recorded, normalised
 from landscape.datasets import Dataset, load_dataset
 from landscape.errors import FedscapeError
@@ -21,42 +23,14 @@ from landscape.partitions.partition import Partition, partition_dataset
 from landscape.space import ParameterSpace
 from landscape.storage.display import Shown, told
 from landscape.storage.files import load_torch, save_torch
-from landscape.storage.plain import AnyTensor, require_kind, require_plain
-from landscape.storage.schema import Items, Keyed, Maybe, Number, OneOf, Record, Text, printable, require
+from landscape.storage.plain import require_kind, require_plain
+from landscape.storage.schema import printable, require
 from landscape.tasks import Task
 from landscape.version import versions
 
 FORMAT = "fedscape/1"
 UNKNOWN = "unknown"
 """The algorithm's name where only the weights are known (:mod:`landscape.checkpoints.foreign`)."""
-
-_WHOLE = Number(whole=True)
-_SIZE = Number(1, 1 << 20, whole=True)
-_MODEL = Record({"name": Text(1000)}, {"kwargs": Record({}, {"input_shape": Items(_SIZE, 1, 8), "classes": _SIZE})})
-_DATA = Record(
-    {"name": Text(10_000)},
-    {
-        "kwargs": Record({}, {"data_dir": Text()}),
-        "partition": Maybe(Record({}, {"spec": Text(200), "clients": Number(1, whole=True), "digest": Text(200)})),
-        "seed": _WHOLE,
-        "task": OneOf(get_args(Task)),
-    },
-)
-SCHEMA = Record(
-    {
-        "model": _MODEL,
-        "data": _DATA,
-        "algorithm": Record({}, {"name": Text(1000)}),
-        "round": Number(0, whole=True),
-        "seed": _WHOLE,
-        "parameters": Keyed(Text(), AnyTensor()),
-        "buffers": Keyed(Text(), AnyTensor()),
-        "metrics": Record({}),
-        "versions": Record({}),
-    },
-    {"clients": Keyed(Number(0, whole=True), AnyTensor()), "format": Text()},
-)
-"""What a checkpoint must hold (:mod:`landscape.storage.schema`); the tensors are looked at one by one."""
 
 
 def run_files(checkpoint: Path | None, name: str) -> list[Path]:
@@ -87,6 +61,8 @@ class Checkpoint(Shown):
         metrics: the last measured values.
         versions: of Fedscape, torch, NumPy and Python.
         clients: local models, flat vectors by client id (empty unless they were requested).
+        work: what these clients received, where they began, and their perturbations; ``None`` unless local models were
+            requested, and in files of versions that did not keep it.
         path: the file that it was read from; not stored.
         client: whose local model ``parameters`` are (:meth:`of_client`); ``None``: the global one; not stored.
 
@@ -120,6 +96,7 @@ class Checkpoint(Shown):
     metrics: dict[str, Any] = field(default_factory=dict)
     versions: dict[str, str] = field(default_factory=versions)
     clients: dict[int, Tensor] = field(default_factory=dict)
+    work: ClientWork | None = None
     path: Path | None = None
     client: int | None = None
 
@@ -155,6 +132,10 @@ class Checkpoint(Shown):
         contents = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in ("path", "client")}
         if not self.clients:
             del contents["clients"]
+        if self.work is None:
+            del contents["work"]
+        else:
+            contents["work"] = self.work.contents()
         save_torch(path, {"format": FORMAT, **contents})
 
     @classmethod
@@ -177,12 +158,15 @@ class Checkpoint(Shown):
             raise FedscapeError(f"{path} is not a Fedscape checkpoint: it does not say format '{FORMAT}'")
         if contents["format"] != FORMAT:
             raise FedscapeError(f"{path} has another checkpoint format: this version reads '{FORMAT}'")
-        contents = {"clients": {}, **contents}
         require(contents, SCHEMA, path)
+        contents = {"clients": {}, "work": None, **contents}
         for group in ("parameters", "buffers", "clients"):
             for k, tensor in contents[group].items():
                 name = f"the local model of client {k}" if group == "clients" else f"'{printable(k)}'"
                 require_plain(tensor, f"{path}: {name}", weights=group != "buffers")
+        if contents["work"] is not None:
+            dimension = sum(tensor.numel() for tensor in contents["parameters"].values())
+            contents["work"] = ClientWork.of_contents(contents["work"], dimension, path)
         stored = [f.name for f in fields(cls) if f.name not in ("path", "client")]
         return cls(**{name: contents[name] for name in stored}, path=Path(path))
 

@@ -334,6 +334,7 @@ KINDS: dict[str, Kind] = {
     "json": Kind("a JSON file", (".json",), _numbers),
     "lines": Kind("a file of measured values", (".jsonl",), _lines),
     "parts": Kind("a file of measured parts", (".jsonl",), _parts),
+    "netcdf": Kind("a netCDF file", (".nc",), _marked(b"fedscape_version\0")),
     "npz": Kind("a file of arrays", (".npz",), _arrays),
     "picture": Kind(
         "a picture",

@@ -140,7 +140,7 @@ _ALL = (
         (
             ("runs/fedavg runs/fedsam --out alignment", "two runs' last models, side by side"),
             ("runs/fedsam --rounds --clients all --out alignment", "every round that was kept, all clients"),
-            ("runs/fedsam --parts gradients perturbations --rho 0.1 --out alignment", "without the Hessians"),
+            ("runs/fedsam --parts gradients perturbations used --rho 0.1 --out alignment", "without the Hessians"),
         ),
         (
             "--out", "--rounds", "--clients", "--parts", "--top", "--rho", "--ascent", "--samples", "--data-dir",
@@ -229,6 +229,20 @@ _ALL = (
         (
             "--scale", "--data", "--model", "--seeds", "--rounds", "--choose", "--out", "--device", "--data-dir",
             "--jobs", "--dry-run", *_DRAWN,
+        ),
+        "ID [ID ...] [OPTIONS]",
+    ),
+    Guide(
+        "python -m figures numbers",
+        "Give what figures and tables of the papers show as numbers: netCDF, JSON or CSV.",
+        (
+            ("fedsmoo/F3", "CSV on the screen: a line a number, with its coordinates"),
+            ("fedsmoo/F3 --to F3.nc", "netCDF with coordinates and units, which xarray opens"),
+            ("man --to man.json --jobs 2", "all of a paper; what is missing is made"),
+        ),
+        (
+            "--to", "--scale", "--data", "--model", "--seeds", "--rounds", "--choose", "--out", "--device",
+            "--data-dir", "--jobs",
         ),
         "ID [ID ...] [OPTIONS]",
     ),

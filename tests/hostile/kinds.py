@@ -6,7 +6,7 @@ import io
 import json
 import shutil
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ import h5py
 import numpy as np
 import torch
 
+from analysis import measure_alignment
 from analysis.alignment.gradients import Gradients
 from analysis.alignment.state import Kept
 from analysis.corruptions.measure import _Measured
@@ -26,6 +27,7 @@ from figures.graph.kinds import KINDS as MEASUREMENTS
 from figures.report.alignments import read_alignments
 from figures.report.panels import _alignment as _alignment_panel
 from landscape import Checkpoint, FedscapeError, Partition, load_dataset
+from landscape.checkpoints import ClientWork
 from landscape.checkpoints.foreign import open_checkpoint
 from landscape.checkpoints.opening import open_for_measurement
 from tests.hostile import runs
@@ -299,8 +301,27 @@ def _judged(path: Path) -> None:
     exec(path.read_text(), {"FedscapeError": FedscapeError})
 
 
+def _with_work(folder: Path) -> Path:
+    """A checkpoint that says what clients received and used."""
+    path = _copy("scaffold/ckpt.pt")(folder)
+    saved = Checkpoint.load(path)
+    vector = torch.cat([tensor.reshape(-1) for tensor in saved.parameters.values()])
+    clients = list(saved.clients)
+    work = ClientWork(
+        vector, dict.fromkeys(clients, vector + 1), dict.fromkeys(clients, vector / 9), vector - 1, vector / 7
+    )
+    replace(saved, work=work).save(path)
+    return path
+
+
+def _aligned(path: Path) -> None:
+    _checkpoint(path)
+    measure_alignment(path, device="cpu", samples=2, parts=("used",))
+
+
 KINDS: dict[str, Kind] = {
     "checkpoint": Kind(_copy("scaffold/ckpt.pt"), "torch", _checkpoint),
+    "checkpoint with what was used": Kind(_with_work, "torch", _aligned),
     "state": Kind(_begun("state.pt"), "torch", _go_on()),
     "state with parts": Kind(_begun("state.pt", True), "torch", _go_on(True)),
     "config": Kind(_copy("mixed/config.json"), "json", _run),

@@ -88,6 +88,7 @@ def federation(
         clip_eps=settings.clip_eps,
         batchnorm=settings.batchnorm,
         parts=parts,
+        save_clients=settings.save_clients,
     )
     executor = SequentialExecutor(model, data or samples(), split or partition(), algorithm, local)
     statistics = BatchStatistics(model.module).read().double()

@@ -65,6 +65,15 @@ class Combination(Algorithm):
         return self.base_algorithm.broadcast(server)
 
     @property
+    def perturbs(self) -> bool:  # type: ignore[override]
+        """As the base."""
+        return self.base_algorithm.perturbs
+
+    def server_perturbation(self, server: State) -> Tensor | None:
+        """As the base."""
+        return self.base_algorithm.server_perturbation(server)
+
+    @property
     def two_phases(self) -> bool:  # type: ignore[override]
         """As the base."""
         return self.base_algorithm.two_phases

@@ -32,6 +32,7 @@ class FedGF(Algorithm):
     """
 
     paper = "Lee and Yoon, ICML 2024, as its code has it"
+    perturbs = True
     excludes: ClassVar[Mapping[str, str]] = {
         "ascent": "FedGF perturbs its own way, between the client's SAM and the server's perturbed model"
     }
@@ -64,6 +65,10 @@ class FedGF(Algorithm):
     def broadcast(self, server: State) -> dict[str, Tensor]:
         """w, w̃ and c."""
         return {"w": server.w, "perturbed": server.perturbed, "c": server.c}
+
+    def server_perturbation(self, server: State) -> Tensor:
+        """w̃ − w."""
+        return server.perturbed - server.w
 
     def direction(self, w: Tensor, gradient: Gradient, client: State, server: State, round: Round) -> Tensor:
         """The gradient at the mixture; two gradients of the same mini-batch."""

@@ -40,6 +40,7 @@ class FedGloSS(Algorithm):
 
     paper = "Caldarola et al., CVPR 2025, Algorithm 1"
     drift = ""
+    perturbs = True
     excludes: ClassVar[Mapping[str, str]] = {
         "ascent": "FedGloSS has its own: radius rho_l on the clients, rho on the server",
         "server_optimizer": "its server step is ADMM's, on the plain pseudo-gradient",
@@ -86,6 +87,10 @@ class FedGloSS(Algorithm):
     def broadcast(self, server: State) -> dict[str, Tensor]:
         """w̃ only (line 5); σ stays on the server."""
         return {"w": server.w + server.uphill}
+
+    def server_perturbation(self, server: State) -> Tensor:
+        """ρ Δ/‖Δ‖, which is in w̃."""
+        return server.uphill
 
     def direction(self, w: Tensor, gradient: Gradient, client: State, server: State, round: Round) -> Tensor:
         """Lines 12 to 15; what the client received is w̃."""

@@ -36,6 +36,7 @@ class FedSMOO(Algorithm):
 
     paper = "Sun et al., ICML 2023, Algorithm 1"
     drift = ""
+    perturbs = True
     excludes: ClassVar[Mapping[str, str]] = {
         "ascent": "FedSMOO perturbs its own way, towards the clients' common perturbation",
         "server_optimizer": "its server step solves for the model, βλ must be that of the plain average",
@@ -72,6 +73,10 @@ class FedSMOO(Algorithm):
     def broadcast(self, server: State) -> dict[str, Tensor]:
         """The model and s (line 5); λ stays on the server."""
         return {"w": server.w, "s": server.s}
+
+    def server_perturbation(self, server: State) -> Tensor:
+        """s, the common perturbation that the clients' are turned towards."""
+        return server.s
 
     def direction(self, w: Tensor, gradient: Gradient, client: State, server: State, round: Round) -> Tensor:
         """Lines 7 to 11; two gradients of the same mini-batch."""

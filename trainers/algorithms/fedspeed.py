@@ -37,6 +37,7 @@ class FedSpeed(Algorithm):
     """
 
     paper = "Sun et al., ICLR 2023, Algorithm 1"
+    perturbs = True
     excludes: ClassVar[Mapping[str, str]] = {
         "ascent": "FedSpeed perturbs its gradient itself",
         "server_optimizer": "its server averages prox-corrected models, not the clients' changes",

@@ -42,6 +42,7 @@ class FedWMSAM(Algorithm):
 
     paper = "Li et al., NeurIPS 2025 (arXiv 2511.22080), Algorithm 1"
     drift = ""
+    perturbs = True
     excludes: ClassVar[Mapping[str, str]] = {
         "dp": "Δ is divided by the mean number of local steps of the clients that came, which no noise hides",
         "ascent": "FedWMSAM perturbs its own way, along its momentum",

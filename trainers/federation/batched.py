@@ -21,6 +21,7 @@ from trainers.algorithm import Algorithm, Round, State
 from trainers.federation.batches import batch_counts, batch_order
 from trainers.federation.execution import STATISTICS, ResultRows, SequentialExecutor, States
 from trainers.federation.local import LocalWork, ascending, draw, local_step
+from trainers.federation.perturbation import Noted
 from trainers.federation.rows_batch import RowsBatch
 from trainers.federation.stacking import DrawnRows, Stock, Supply, beside, padded, rows, stacked
 from trainers.parts.ascent import Surroundings
@@ -42,6 +43,8 @@ class Crowd:
         statistics: BatchNorm's buffers by name, in rows; ``None`` without BatchNorm.
         losses: of each step taken, [S'].
         gradients: taken in each step.
+        start: where the steps began, if that is to be kept, [S, d].
+        noted: what has noted the perturbations of the step just taken, if they are.
     """
 
     clients: list[int]
@@ -51,7 +54,9 @@ class Crowd:
     statistics: dict[str, Tensor] | None
     losses: list[Tensor] = field(default_factory=list)
     gradients: list[int] = field(default_factory=list)
-    _left: list[tuple[Tensor, State, dict[str, Tensor] | None]] = field(default_factory=list)
+    start: Tensor | None = None
+    noted: Noted | None = None
+    _left: list[tuple[Tensor, State, dict[str, Tensor] | None, Tensor | None]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.steps = [len(own) for own in self.counts]
@@ -70,29 +75,34 @@ class Crowd:
         gone = slice(staying, None)
         w, state = self.w[gone], rows(self.state, gone)
         statistics = None if self.statistics is None else {name: b[gone] for name, b in self.statistics.items()}
+        perturbations = None if self.noted is None else self.noted.perturbation[gone]
         if staying:
             w, state = w.clone(), State.of({name: tensor.clone() for name, tensor in vars(state).items()})
             statistics = None if statistics is None else {name: b.clone() for name, b in statistics.items()}
-        self._left.append((w, state, statistics))
+            perturbations = None if perturbations is None else perturbations.clone()
+        self._left.append((w, state, statistics, perturbations))
         self.w, self.state = self.w[:staying], rows(self.state, slice(staying))
         if self.statistics is not None:
             self.statistics = {name: buffer[:staying] for name, buffer in self.statistics.items()}
         return True
 
-    def left(self, order: Sequence[int]) -> tuple[Tensor, State, dict[str, Tensor] | None]:
-        """Models, states and statistics of all clients after their last steps, in this order of their ids."""
+    def left(self, order: Sequence[int]) -> tuple[Tensor, State, dict[str, Tensor] | None, Tensor | None]:
+        """Models, states, statistics and perturbations of all clients after their last steps, in this order of ids."""
         if len(self._left) == 1:
-            w, state, statistics = self._left[0]
+            w, state, statistics, perturbations = self._left[0]
         else:
             w = torch.cat([each[0] for each in reversed(self._left)])
             state = State.of(_joined([vars(each[1]) for each in reversed(self._left)]))
             buffers = [each[2] for each in reversed(self._left) if each[2] is not None]
             statistics = _joined(buffers) if buffers else None
+            noted = [each[3] for each in reversed(self._left) if each[3] is not None]
+            perturbations = torch.cat(noted) if noted else None
         if list(order) == self.clients:
-            return w, state, statistics
+            return w, state, statistics, perturbations
         places = on_device(torch.tensor([self.clients.index(client) for client in order]), w.device)
         statistics = None if statistics is None else {name: b[places] for name, b in statistics.items()}
-        return w[places], State.of({name: tensor[places] for name, tensor in vars(state).items()}), statistics
+        state = State.of({name: tensor[places] for name, tensor in vars(state).items()})
+        return w[places], state, statistics, None if perturbations is None else perturbations[places]
 
     def mean_losses(self) -> Tensor:
         """Of each client over the samples it has seen, float64 [S], in the order of ``clients``."""
@@ -216,7 +226,8 @@ class BatchedExecutor(SequentialExecutor):
             batch = RowsBatch(self._stacked, drawn, local, crowd.statistics)
             here = self._here(round, step)
             around = Surroundings(self._model.space, crowd.state, received, here, batch)
-            gradient = ascending(batch.gradient, self._ascent, local, around)
+            crowd.noted = self._noted(crowd.w) if self._noting else None
+            gradient = ascending(batch.gradient, self._ascent, local, around, crowd.noted)
             crowd.w = local_step(
                 crowd.w, gradient, self._algorithm, crowd.state, seen, here, local.weight_decay, clip,
                 local.parts.local_optimizer, fused=True, clip_eps=local.clip_eps, linear=local.clip_at == "linear",
@@ -247,9 +258,11 @@ class BatchedExecutor(SequentialExecutor):
             statistics = self._statistics.named(each)
         steps = [len(counts[client]) for client in ordered]
         round = replace(round, steps=_steps(steps, received.w))
-        w = self._algorithm.start(state, self._seen(state, received), round).expand(len(ordered), -1)
+        first = self._algorithm.start(state, self._seen(state, received), round)
+        w = first.expand(len(ordered), -1)
         begin_round(local.parts.local_optimizer, state, w)
-        return Crowd(ordered, [counts[client] for client in ordered], w, state, statistics), round
+        start = None if self._start_of(first, received) is None else w
+        return Crowd(ordered, [counts[client] for client in ordered], w, state, statistics, start=start), round
 
     def _counts(self, client: int) -> list[int]:
         local = self._local
@@ -283,7 +296,7 @@ class BatchedExecutor(SequentialExecutor):
         return apart
 
     def _results(self, crowd: Crowd, clients: Sequence[int], received: State, round: Round) -> ResultRows:
-        w, state, buffers = crowd.left(clients)
+        w, state, buffers, perturbations = crowd.left(clients)
         places = [crowd.clients.index(client) for client in clients]
         steps, taken = [crowd.steps[place] for place in places], list(accumulate(crowd.gradients))
         statistics = None if buffers is None else self._statistics.joined(buffers)
@@ -293,7 +306,7 @@ class BatchedExecutor(SequentialExecutor):
         return ResultRows(
             list(clients), w, {name: _row_each(name, sent, w) for name, sent in upload.items()}, state,
             crowd.mean_losses()[places], [sum(crowd.counts[place]) for place in places], steps,
-            [taken[each - 1] for each in steps],
+            [taken[each - 1] for each in steps], None if crowd.start is None else crowd.start[places], perturbations,
         )  # fmt: skip
 
 

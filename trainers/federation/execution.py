@@ -23,6 +23,7 @@ from landscape.partitions.partition import Partition
 from trainers.algorithm import Algorithm, Round, State
 from trainers.federation.batches import batch_indices, planned_steps
 from trainers.federation.local import Batch, LocalWork, WholeData, ascending, draw, local_step
+from trainers.federation.perturbation import Noted, noting
 from trainers.parts.ascent import Surroundings
 from trainers.parts.local_optimizers import begin_round
 from trainers.parts.server_optimizers import LocalSteps, ServerOptimizer
@@ -44,6 +45,8 @@ class ClientResult:
         seen: samples used, counted with repetitions.
         steps: local steps taken, K.
         gradients: gradients of mini-batches taken for them.
+        start: with ``save_clients``, where the local steps began, if not at the model received, [d].
+        perturbation: with ``save_clients``, that of the last local step, if there was one, [d].
     """
 
     client: int
@@ -54,6 +57,8 @@ class ClientResult:
     seen: int
     steps: int
     gradients: int
+    start: Tensor | None = None
+    perturbation: Tensor | None = None
 
 
 @dataclass(frozen=True)
@@ -67,6 +72,7 @@ class ResultRows:
         states: the tensors they keep, each [S, ...].
         losses: mean loss of the local steps of each, [S].
         seen, steps, gradients: of each, as in :class:`ClientResult`.
+        starts, perturbations: of each, as there, [S, d].
     """
 
     clients: list[int]
@@ -77,15 +83,18 @@ class ResultRows:
     seen: list[int]
     steps: list[int]
     gradients: list[int]
+    starts: Tensor | None = None
+    perturbations: Tensor | None = None
 
     @classmethod
     def of(cls, result: ClientResult) -> ResultRows:
         """One client's result as a row."""
         uploads = {name: tensor[None] for name, tensor in result.upload.items()}
         states = State.of({name: tensor[None] for name, tensor in vars(result.state).items()})
+        start, perturbation = (None if one is None else one[None] for one in (result.start, result.perturbation))
         return cls(
             [result.client], result.model[None], uploads, states, result.loss[None], [result.seen], [result.steps],
-            [result.gradients],
+            [result.gradients], start, perturbation,
         )  # fmt: skip
 
     def state(self, row: int) -> State:
@@ -188,6 +197,7 @@ class SequentialExecutor:
         self._start = local.parts.start or algorithm.relaxed
         self._schedule = local.parts.local_schedule or algorithm.local_schedule
         self._server_optimizer = local.parts.server_optimizer or algorithm.server_optimizer
+        self._noting = noting(algorithm, self._ascent, save_clients=local.save_clients)
         self._statistics = BatchStatistics(model.module)
         self._cost = cost_in(model.module, data, model.dtype)
         self._indices = [torch.from_numpy(indices).to(data.device) for indices in partition.clients]
@@ -230,7 +240,7 @@ class SequentialExecutor:
         local = self._local
         self._take_statistics(state, received)
         begun = self._begin(client, received, state, round)
-        steps, seen, gradients, w = 0, 0, 0, begun.w
+        steps, seen, gradients, w, noted = 0, 0, 0, begun.w, None
         total = torch.zeros((), dtype=torch.float64, device=received.w.device)
         if self._adversary is not None:
             self._adversary.begin(state, tuple(self._data.inputs.shape[1:]))
@@ -246,7 +256,9 @@ class SequentialExecutor:
                 batch.move_by(self._adversary, state)
             here = self._here(begun.round, steps)
             around = Surroundings(self._model.space, state, received, here, batch)
-            gradient = ascending(batch.gradient, self._ascent, local, around)
+            if self._noting and steps + 1 == begun.round.steps:
+                noted = self._noted(w)
+            gradient = ascending(batch.gradient, self._ascent, local, around, noted)
             w = local_step(
                 w, gradient, self._algorithm, state, begun.received, here, local.weight_decay, clip, optimizer,
                 clip_eps=eps, linear=linear,
@@ -258,7 +270,17 @@ class SequentialExecutor:
             seen, steps, gradients = seen + len(positions), steps + 1, gradients + batch.gradients
         statistics = self._statistics.read() if len(self._statistics) else None
         upload = self._end(begun.round, w, state, begun.received, received, steps, statistics)
-        return ClientResult(client, w, upload, state, total / seen, seen, steps, gradients)
+        perturbation = None if noted is None else noted.perturbation
+        start = self._start_of(begun.w, received)
+        return ClientResult(client, w, upload, state, total / seen, seen, steps, gradients, start, perturbation)
+
+    def _noted(self, w: Tensor) -> Noted:
+        """What notes the perturbation of a local step at ``w``."""
+        return Noted(w if self._algorithm.perturbs else None)
+
+    def _start_of(self, w: Tensor, received: State) -> Tensor | None:
+        """Where local steps began, to be kept where that is not the very model received."""
+        return w if self._local.save_clients and w is not received.w else None
 
     def _take_statistics(self, state: State, received: State) -> None:
         """Give the model BatchNorm's running statistics that a client begins with: its own, or those received."""

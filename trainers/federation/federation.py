@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from landscape.checkpoints.client_work import ClientWork
 from landscape.compute.regions import within
 from landscape.errors import FedscapeError
 from landscape.storage.plain import Numbers
@@ -20,6 +21,7 @@ from trainers.federation.aggregate import Aggregate
 from trainers.federation.batches import dual_steps
 from trainers.federation.client_store import ClientStore
 from trainers.federation.execution import STATISTICS, ClientResult, Executor, ResultRows
+from trainers.federation.perturbation import Saved
 from trainers.federation.privacy import Protection
 from trainers.federation.sampling import sampled_clients
 from trainers.federation.weights import client_weights
@@ -78,6 +80,8 @@ class Federation:
         statistics: BatchNorm's running statistics at the server, [b]; the initial ones if clients keep their own.
         local_models: w_i of the last round's sampled clients by id, [d] in host memory; empty unless
             ``settings.save_clients``.
+        client_work: what these clients received, where they began, and their perturbations; ``None`` unless
+            ``settings.save_clients``.
         averaged: the mean of the server models that SWA captured.
 
     Example:
@@ -132,6 +136,7 @@ class Federation:
         )
         self.round = 0
         self.local_models: dict[int, Tensor] = {}
+        self.client_work: ClientWork | None = None
         self.averaged = RunningMean()
         # Used for all-clients-mean only: the last local models of all clients take N times the memory of one model.
         self._latest = ClientStore(
@@ -154,7 +159,7 @@ class Federation:
         if len(self.statistics) and not self._silo:
             setattr(sent, STATISTICS, self.statistics)
         aggregate = self._protection.aggregate()
-        local_models: dict[int, Tensor] = {}
+        saved, uphill = Saved(), self.algorithm.server_perturbation(self.server) if settings.save_clients else None
         clock = _Clock(sent.w.device)
         bytes_up = self._ask(sampled, sent, round) if self.algorithm.two_phases else 0
         loss, seen, steps, gradients = torch.zeros((), dtype=torch.float64, device=sent.w.device), 0, 0, 0
@@ -169,8 +174,8 @@ class Federation:
             for row, client in enumerate(result.clients):
                 self.store.put(client, result.state(row))
                 self._follow(client, result.models[row])
-                if settings.save_clients:
-                    local_models[client] = result.models[row].detach().to("cpu", copy=True)
+            if settings.save_clients:
+                saved.add(result.clients, result.models, result.starts, result.perturbations)
             clock.lap("aggregation")
         mean, before = aggregate.mean(), self.server.w
         if self._start is not None:
@@ -186,7 +191,8 @@ class Federation:
             self._evaluated = self.server.w if number == 1 else (before + self.server.w) / 2
         if self.parts.swa is not None and self.parts.swa.captures(number, settings.rounds):
             self.averaged.add(self.server.w)
-        self.round, self.local_models = number, local_models
+        self.round, self.local_models = number, saved.models
+        self.client_work = saved.work(sent.w, before, uphill) if settings.save_clients else None
         drift = aggregate.drift(self.server.w)
         exchanged = 0 if self.algorithm.pooled else 1  # one machine holds all data: no traffic
         clock.lap("aggregation")

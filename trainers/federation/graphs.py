@@ -97,11 +97,14 @@ class GraphsExecutor(SequentialExecutor):
         static.begin(begun, received, planned)
         for count in planned.counts:
             static.take(count)
-        w, kept, total = static.result()
+        w, kept, total, perturbation = static.result()
         statistics = self._statistics.read() if len(self._statistics) else None
         steps, seen = len(planned.counts), sum(planned.counts)
         upload = self._end(begun.round, w, kept, begun.received, received, steps, statistics)
-        return ClientResult(client, w, upload, kept, total / seen, seen, steps, steps * static.gradients)
+        return ClientResult(
+            client, w, upload, kept, total / seen, seen, steps, steps * static.gradients,
+            self._start_of(begun.w, received), perturbation,
+        )  # fmt: skip
 
 
 class _Watched(Again):

@@ -21,6 +21,7 @@ from landscape.data.samples import Samples
 from landscape.errors import FedscapeError
 from landscape.tasks import IGNORED, Task, loss_of
 from trainers.algorithm import Algorithm, Gradient, Round, State
+from trainers.federation.perturbation import Noted
 from trainers.parts.adversary import Adversary
 from trainers.parts.ascent import Ascent, Surroundings
 from trainers.parts.augmentation import CROPPED, cutout, flip_crop, mixup
@@ -51,6 +52,7 @@ class LocalWork:
         task: kind of targets, which decides the loss.
         precision: of the network's products.
         clip_eps: added to the norm that clipping divides by.
+        save_clients: whether results say where the local steps began, and the last one's perturbation.
     """
 
     epochs: int
@@ -67,6 +69,7 @@ class LocalWork:
     task: Task = "classification"
     precision: Precision = field(default_factory=Precision)
     clip_eps: float = 0.0
+    save_clients: bool = False
 
 
 def local_step(
@@ -136,9 +139,16 @@ def clipped(v: Tensor, largest: float, eps: float = 0.0) -> Tensor:
     return v * (largest / (norm + eps if eps else norm.clamp_min(torch.finfo(v.dtype).tiny))).clamp_max(1.0)
 
 
-def ascending(plain: Gradient, ascent: Ascent | None, local: LocalWork, around: Surroundings) -> Gradient:
-    """The gradient that an algorithm uses: through the ascent part, then clipped if gradients are to be clipped."""
-    through = plain if ascent is None else lambda w: ascent.gradient(w, plain, around)
+def ascending(
+    plain: Gradient, ascent: Ascent | None, local: LocalWork, around: Surroundings, noted: Noted | None = None
+) -> Gradient:
+    """The gradient that an algorithm uses: through the ascent part, then clipped if gradients are to be clipped.
+
+    ``noted`` notes the perturbation.
+    """
+    below = plain if noted is None else noted.of_batch(plain)
+    climbing = below if ascent is None else lambda w: ascent.gradient(w, below, around)
+    through = climbing if noted is None else noted.of_algorithm(climbing)
     if not local.clip or local.clip_at != "gradient":
         return through
     return lambda w: clipped(through(w), local.clip, local.clip_eps)

@@ -18,6 +18,7 @@ from landscape.data.samples import Samples
 from trainers.algorithm import Algorithm, Round, State
 from trainers.federation.execution import Begun
 from trainers.federation.local import Batch, Drawn, LocalWork, ascending, local_step
+from trainers.federation.perturbation import Noted, noting
 from trainers.parts.ascent import Surroundings
 from trainers.parts.augmentation import CROPPED, cut_out, draw_cutout, draw_flip_crop, draw_mixup, flip_cropped, mixed
 
@@ -155,6 +156,8 @@ class StaticStep:
         self._received: dict[str, Tensor] = {}
         self._begun: dict[str, Tensor] = {}  # of what was received, what the algorithm sees otherwise
         self._made: dict[str, Tensor] = {}
+        self._noting = noting(algorithm, self._ascent, save_clients=local.save_clients)
+        self._perturbation = torch.zeros_like(self._w) if self._noting else None
         self._graphs: dict[int, Captured] = {}
         self._round = _NotedRound(0, 0.0, 1.0)
         self.gradients = 0
@@ -163,6 +166,7 @@ class StaticStep:
     def changed(self) -> list[Tensor]:
         """The tensors that a step changes and that are read afterwards."""
         own = [self._w, self._counter, self._loss, self._step, *self._client.values(), *self._made.values()]
+        own += [] if self._perturbation is None else [self._perturbation]
         return [*own, *self._model.module.buffers()]
 
     def begin(self, begun: Begun, received: State, plan: Plan) -> None:
@@ -206,10 +210,12 @@ class StaticStep:
         with region("recorded steps"):
             self._graphs[count].replay()
 
-    def result(self) -> tuple[Tensor, State, Tensor]:
-        """The model, what the client keeps, and the sum of the losses over the samples seen; copies."""
+    def result(self) -> tuple[Tensor, State, Tensor, Tensor | None]:
+        """The model, what the client keeps, the sum of the losses over the samples seen, and the last step's
+        perturbation if it is kept; copies."""
         kept = {name: tensor.clone() for name, tensor in {**self._client, **self._made}.items()}
-        return self._w.clone(), State.of(kept), self._loss.clone()
+        perturbation = None if self._perturbation is None else self._perturbation.clone()
+        return self._w.clone(), State.of(kept), self._loss.clone(), perturbation
 
     def _advance(self, count: int) -> None:
         local, round = self._local, self._round
@@ -224,7 +230,8 @@ class StaticStep:
         if self._adversary is not None:
             batch.move_by(self._adversary, client)
         around = Surroundings(self._model.space, client, received, round, batch)
-        gradient = ascending(batch.gradient, self._ascent, local, around)
+        noted = Noted(self._w if self._algorithm.perturbs else None) if self._noting else None
+        gradient = ascending(batch.gradient, self._ascent, local, around, noted)
         clip = local.clip if local.clip_at != "gradient" else 0.0
         w = local_step(
             self._w, gradient, self._algorithm, client, seen, round, local.weight_decay, clip,
@@ -233,6 +240,8 @@ class StaticStep:
         assert batch.loss is not None, "an algorithm's direction must ask for a gradient"
         if self._adversary is not None and batch.slopes is not None:
             self._adversary.ascend(batch.slopes, client)
+        if noted is not None and self._perturbation is not None:
+            self._perturbation.copy_(noted.perturbation)  # before the memory it was taken from is overwritten
         self._keep(w, client)
         self._loss.add_(count * batch.loss)
         self._counter.add_(1)

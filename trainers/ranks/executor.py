@@ -183,6 +183,8 @@ def _message(result: ResultRows, w: Tensor) -> Message:
     derived = {name: how for name, tensor in result.uploads.items() if (how := _derived(tensor, result.models, w))}
     sent = {f"upload {name}": tensor for name, tensor in result.uploads.items() if name not in derived}
     tensors = {"models": result.models, "losses": result.losses, **sent}
+    kept = {"starts": result.starts, "perturbations": result.perturbations}
+    tensors |= {name: tensor for name, tensor in kept.items() if tensor is not None}
     return Message("result", {**facts, "derived": derived, "names": list(result.uploads)}, tensors)
 
 
@@ -207,8 +209,9 @@ def _counted_rows(message: Message, w: Tensor) -> tuple[int, ResultRows]:
     }
     clients, nothing = facts["clients"], State()
     return len(clients), ResultRows(
-        clients, models, uploads, nothing, tensors["losses"], facts["seen"], facts["steps"], facts["gradients"]
-    )
+        clients, models, uploads, nothing, tensors["losses"], facts["seen"], facts["steps"], facts["gradients"],
+        tensors.get("starts"), tensors.get("perturbations"),
+    )  # fmt: skip
 
 
 def _told(message: Message) -> Told:

@@ -15,6 +15,7 @@ from torch import Tensor
 from landscape.autograd.flat import FlatModule
 from landscape.batchnorm import BatchStatistics
 from landscape.checkpoints.checkpoint import Checkpoint
+from landscape.checkpoints.client_work import ClientWork
 from landscape.compute.memory import keep_freed_memory
 from landscape.compute.precision import Precision
 from landscape.compute.regions import region, unit
@@ -151,6 +152,7 @@ class _Training:
             self.dataset.task,
             precision,
             settings.clip_eps,
+            settings.save_clients,
         )
         samples = self.dataset.train.placed(device)
         self.choice = self._choice(samples, local)
@@ -237,12 +239,12 @@ class _Training:
             deferring() as stop,
         ):
             while federation.round < settings.rounds:
-                good = federation.model, federation.local_models, federation.statistics
+                good = federation.model, federation.statistics, federation.local_models, federation.client_work
                 record, reason = self._round()
                 if reason:
-                    w, local_models, federation.statistics = good
+                    w, federation.statistics, models, work = good
                     before_it = (self.directory.metrics() or [{}])[-1]
-                    self.directory.save_model(self.checkpoint(w, before_it, federation.round - 1, local_models))
+                    self.directory.save_model(self.checkpoint(w, before_it, federation.round - 1, models, work))
                     break
                 number = federation.round
                 self.directory.append(record)
@@ -337,7 +339,8 @@ class _Training:
 
     def _save(self, record: dict[str, Any], *, keep: bool) -> None:
         """Write the model and the state to go on from; with ``keep`` the model once more, as the round's."""
-        checkpoint = self.checkpoint(self.federation.model, record, clients=self.federation.local_models)
+        federation = self.federation
+        checkpoint = self.checkpoint(federation.model, record, None, federation.local_models, federation.client_work)
         if keep:
             self.directory.save_round(checkpoint)
         self._save_averaged()
@@ -356,12 +359,14 @@ class _Training:
         metrics: dict[str, Any],
         round: int | None = None,
         clients: dict[int, Tensor] | None = None,
+        work: ClientWork | None = None,
         *,
         averaged: bool = False,
     ) -> Checkpoint:
         """The checkpoint of the model ``w`` after ``round`` rounds (those done, unless given).
 
-        ``clients`` are the local models that were averaged into it, by client id, [d] each.
+        ``clients`` are the local models that were averaged into it, by client id, [d] each; ``work`` says of these
+        clients what they received and how they perturbed.
         """
         settings, module = self.settings, self.model.module
         parameters = dict(module.named_parameters()) | self.model.space.unflatten(w)
@@ -390,4 +395,5 @@ class _Training:
             buffers={name: b.detach().cpu().clone() for name, b in module.named_buffers()},
             metrics={name: value for name, value in metrics.items() if name != "clients"},
             clients=clients or {},
+            work=work,
         )

@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, MaxNLocator, NullFormatter
 
 from analysis.hessian.density.axes import SymLog
-from analysis.hessian.density.estimate import Density
+from analysis.hessian.density.estimate import Curve, Density
 from analysis.hessian.report import MATRICES, DensityAxis, EigenvalueAxis, HessianReport
 from analysis.style import COLOURS, DASHES, MARKERS, cross_out, crossed, log_axis
 from landscape import FedscapeError
@@ -87,13 +87,11 @@ def draw_densities(
         )
     if density_axis not in ("linear", "log"):
         raise FedscapeError(f"unknown density axis '{density_axis}': give linear or log")
-    densities, every = ([_density_of(report) for report in several] for several in (reports, ruler or reports))
-    logarithmic, width = _is_symlog(every, eigenvalue_axis), max(density.width for density in every)
-    axis = SymLog(max(density.resolved() for density in every)) if logarithmic else None
+    every = [_density_of(report) for report in ruler or reports]
+    axis, curves = _symlog_axis(every, eigenvalue_axis), on_one_ruler(reports, eigenvalue_axis, ruler=ruler)
     floor, top = np.inf, 0.0
-    ends = [float(end) for density in every for end in density.on(axis, width=width).grid[[0, -1]]]
-    for i, (report, density, label) in enumerate(zip(reports, densities, labels, strict=True)):
-        curve = density.on(axis, width=width)
+    ends = [float(end) for curve in on_one_ruler(ruler or reports, eigenvalue_axis) for end in curve.grid[[0, -1]]]
+    for i, (report, curve, label) in enumerate(zip(reports, curves, labels, strict=True)):
         # The peak of the kernel of one eigenvalue out of d: lower values are tails of kernels.
         one = 1 / (report.parameters * curve.width * np.sqrt(2 * np.pi))
         floor, top = min(floor, 0.1 * one), max(top, float((curve.values + curve.band).max()))
@@ -115,6 +113,22 @@ def draw_densities(
         ax.legend(fontsize="small")
 
 
+def on_one_ruler(
+    reports: Sequence[HessianReport],
+    eigenvalue_axis: EigenvalueAxis = "auto",
+    *,
+    ruler: Sequence[HessianReport] = (),
+) -> list[Curve]:
+    """The curves that :func:`draw_densities` draws: with one kernel, that for ``ruler`` (unless given, ``reports``).
+
+    Raises:
+        FedscapeError: of a report no density was measured.
+    """
+    every = [_density_of(report) for report in ruler or reports]
+    axis, width = _symlog_axis(every, eigenvalue_axis), max(density.width for density in every)
+    return [_density_of(report).on(axis, width=width) for report in reports]
+
+
 def density_caption(reports: Sequence[HessianReport], eigenvalue_axis: EigenvalueAxis = "auto") -> str:
     """What the curves and bands of :func:`draw_densities` are, in a few words."""
     densities = [_density_of(report) for report in reports]
@@ -129,6 +143,12 @@ def _is_symlog(densities: Sequence[Density], eigenvalue_axis: EigenvalueAxis) ->
     """Whether the axis is symmetric logarithmic: ``auto`` is where ranges differ tenfold."""
     widths = [density.width for density in densities]
     return eigenvalue_axis == "symlog" or (eigenvalue_axis == "auto" and max(widths) > _TENFOLD * min(widths))
+
+
+def _symlog_axis(every: Sequence[Density], eigenvalue_axis: EigenvalueAxis) -> SymLog | None:
+    """The axis for all of these densities; ``None``: the linear one."""
+    logarithmic = _is_symlog(every, eigenvalue_axis)
+    return SymLog(max(density.resolved() for density in every)) if logarithmic else None
 
 
 def _density_of(report: HessianReport) -> Density:

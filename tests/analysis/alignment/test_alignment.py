@@ -14,12 +14,13 @@ from analysis.alignment.cost import expected_work
 from analysis.alignment.measure import _Round
 from analysis.alignment.opening import open_round
 from analysis.alignment.options import Asked
+from analysis.alignment.perturbations import used_work
 from analysis.alignment.state import Kept
 from analysis.source import Place
 from landscape import Checkpoint, FedscapeError, Landscape
 from landscape.terminal.command import run
 from landscape.terminal.progress import Progress
-from trainers import FedAvg, FedSAM, Settings, train
+from trainers import FedAvg, FedGloSS, FedSAM, Settings, train
 
 SETTINGS = Settings(
     rounds=2,
@@ -37,7 +38,8 @@ QUICK = {"parts": ("gradients", "perturbations"), "device": "cpu"}
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory):
     folder = tmp_path_factory.mktemp("runs")
-    return [train(a, SETTINGS, out=folder / n).path for n, a in (("plain", FedAvg()), ("sharp", FedSAM(rho=0.1)))]
+    algorithms = {"plain": FedAvg(), "sharp": FedSAM(rho=0.1), "gloss": FedGloSS(rho=0.2, rho_l=0.1)}
+    return [train(algorithm, SETTINGS, out=folder / name).path for name, algorithm in algorithms.items()]
 
 
 def by_hand(run_, number):
@@ -76,7 +78,7 @@ def test_numbers_are_those_of_the_clients_one_by_one(runs):
 
 @pytest.mark.slow
 def test_everything_at_once_and_resumed_to_the_same_numbers(runs, tmp_path, capsys):
-    words = [*map(str, runs), "--rounds", "--top", "2", "--device", "cpu", "--quiet", "--barrier-points", "3"]
+    words = [*map(str, runs[:2]), "--rounds", "--top", "2", "--device", "cpu", "--quiet", "--barrier-points", "3"]
     assert run(lambda: main([*words, "--out", str(tmp_path / "a")])) == 0
     said = capsys.readouterr().out
     assert "share of f's top-K curvature in a client's eigenspace" in said
@@ -126,14 +128,23 @@ def test_all_clients_have_no_sampling_error_and_some_have(runs):
 
 
 def test_one_round_is_written_and_drawn(runs, tmp_path, capsys):
-    words = [*map(str, runs), "--parts", "gradients", "perturbations", "--device", "cpu", "--out", str(tmp_path / "o")]
+    words = [
+        *map(str, runs[:2]),
+        "--parts",
+        "gradients",
+        "perturbations",
+        "--device",
+        "cpu",
+        "--out",
+        str(tmp_path / "o"),
+    ]
     assert run(lambda: main(words)) == 0
     printed = capsys.readouterr()
     assert "some 0 products, 4 gradients and 16 evaluations, each over everybody's data" in printed.err
     assert "fedavg, round 2" in printed.out
     with (tmp_path / "o" / "alignment.csv").open() as file:
         rows = {(row["run"], row["quantity"]): float(row["mean"]) for row in csv.DictReader(file)}
-    found = measure_alignment(runs, **QUICK)
+    found = measure_alignment(runs[:2], **QUICK)
     for i, name in enumerate(("fedavg", "fedsam")):
         assert rows[name, "worst_case_found"] == found.value(i, "worst_case_found").mean.value
     assert sorted(file.name for file in (tmp_path / "o").glob("*.png")) == [
@@ -164,10 +175,20 @@ def test_without_local_models_it_says_which_flag_and_measures_the_rest(copied):
     assert "which clients were sampled is not known" in str(found)
 
 
-def test_without_the_round_before_the_received_model_is_missing(copied):
+def of_an_earlier_version(run_):
+    """A run whose checkpoints do not say what clients received and used."""
+    for file in [run_ / "ckpt.pt", *(run_ / "rounds").glob("*.pt")]:
+        contents = torch.load(file, weights_only=True)
+        contents.pop("work", None)
+        torch.save(contents, file)
+    return run_
+
+
+def test_without_the_round_before_the_received_model_of_an_earlier_version_is_missing(copied):
+    of_an_earlier_version(copied)
     (copied / "rounds" / "00001.pt").unlink()
     found = measure_alignment(copied / "rounds" / "00002.pt", device="cpu", parts=("local",))
-    assert "there is no rounds/00001.pt: train with --save-every 1" in str(found)
+    assert "there is no rounds/00001.pt: train with --save-clients with this version, or --save-every 1" in str(found)
     assert "loss_own_local" in {q.name for q in found.runs[0].rounds[0].quantities()}
     assert "loss_own_received" not in {q.name for q in found.runs[0].rounds[0].quantities()}
 
@@ -216,9 +237,13 @@ def test_a_run_without_weights_and_a_local_model_are_refused(copied):
         measure_alignment(copied, **QUICK)
 
 
-def test_expected_evaluations_and_gradients_are_those_made(runs, monkeypatch):
+@pytest.mark.parametrize(
+    ("which", "parts"),
+    [(0, ("gradients", "perturbations")), (1, ("used",)), (2, ("used",))],
+)
+def test_expected_evaluations_and_gradients_are_those_made(runs, monkeypatch, which, parts):
     """Counted in passes over everybody's samples."""
-    opened = open_round(runs[0] / "rounds" / "00002.pt", "all", Place(device="cpu"))
+    opened = open_round(runs[which] / "rounds" / "00002.pt", "all", Place(device="cpu"))
     passes = {"evaluate": 0.0, "gradient": 0.0}
     for name in passes:
         inner = getattr(Landscape, name)
@@ -228,9 +253,11 @@ def test_expected_evaluations_and_gradients_are_those_made(runs, monkeypatch):
             return inner(self, *args, **kwargs)
 
         monkeypatch.setattr(Landscape, name, counted)
-    asked = Asked(parts=("gradients", "perturbations"))
+    asked = Asked(parts=parts)
     _Round(opened, asked, Kept(None), Progress("", enabled=False), 0).measure()
     work = expected_work(opened.federation, len(opened.local), True, asked)
+    if "used" in parts:
+        work += used_work(len(opened.used.steps), opened.used.server is not None, opened.used.elsewhere)
     assert passes["gradient"] == pytest.approx(work.gradients)
     assert abs(passes["evaluate"] - work.evaluations) <= 1  # the first loss serves two parts
 

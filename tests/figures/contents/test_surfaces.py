@@ -26,7 +26,7 @@ def test_models_are_called_as_the_recipe_says_and_the_caption_counts_both_splits
     panels = {"a": (node, "loss", "train"), "b": (node, "error", "test"), "c": (node, "error", "test")}
     (product,) = Planes(panels, {"b": ("one", "two", "three")}).products(results, {})
     assert product.caption.startswith("20 training and 20 test samples, the plane through three models")
-    figure = product.draw()
+    figure = product.shows.draw()
     axes = {ax.get_title(): ax for ax in figure.axes}
     assert axes["b"].get_xlabel() == "distance from one towards two"
     assert axes["b"].get_ylabel() == "distance towards three"

@@ -168,16 +168,19 @@ def test_quantities_and_tables_that_nobody_knows_yet_are_shown_by_their_names(su
     contents_ = json.loads((aligned[0] / "alignment.json").read_text())
     last = contents_["runs"][0]["rounds"][0]
     last["means"]["rise_by_used_step"] = last["means"]["gradient_cosine"]
-    last["used"] = {
+    last["used_perturbations_of"] = last["clients"][:2]
+    last["used"] = {"used_rises": [[7.0, 8.0], [9.0, 10.0]]}
+    last["more"] = {
         "used_gains": [[1.0, 2.0, None], [0, 1, 2], [0.5, -1, 3]],
         "gain_errors": last["gradients"]["cosines"],
     }
     write_json(tmp_path / "alignment.json", contents_)
     (found, _), _ = read_alignments([tmp_path / "alignment.json"], digests(subjects))
-    assert [each["title"] for each in found.maps()] == ["cosine of gradients", "used gains"]
+    assert [each["title"] for each in found.maps()] == ["cosine of gradients", "used rises", "used gains"]
+    assert sorted(found.maps()[1]["clients"]) == last["clients"][:2]
     shown = contents([replace(subjects[0], alignment=found)], "")["subjects"][0]["alignment"]
     assert shown["titles"]["rise_by_used_step"] == "rise by used step"
-    assert sorted(v is None for row in shown["maps"][1]["values"] for v in row) == [False] * 8 + [True]
+    assert sorted(v is None for row in shown["maps"][2]["values"] for v in row) == [False] * 8 + [True]
 
 
 def test_runs_of_an_alignment_that_are_not_shown_are_told_and_none_is_refused(subjects, aligned, runs, tmp_path):

@@ -7,6 +7,7 @@ from torch import nn
 
 from landscape import MODELS, Checkpoint, FedscapeError, Landscape, __version__, load_dataset
 from landscape.checkpoints.checkpoint import run_files
+from landscape.checkpoints.client_work import ClientWork
 from tests.landscape.checkpoints.checkpoints import CLIENTS, KWARGS, checkpoint, partition
 
 
@@ -43,6 +44,23 @@ class TestContents:
         checkpoint(clients={}).save(tmp_path / "ckpt.pt")
         assert "clients" not in torch.load(tmp_path / "ckpt.pt", weights_only=True)
         assert Checkpoint.load(tmp_path / "ckpt.pt").clients == {}
+
+    def test_what_clients_received_and_used_comes_back_and_is_optional(self, run, tmp_path):
+        assert "work" not in torch.load(run / "ckpt.pt", weights_only=True)
+        assert Checkpoint.load(run / "ckpt.pt").work is None
+        d = sum(tensor.numel() for tensor in checkpoint().parameters.values())
+        one, two, three = torch.randn(3, d)
+        for work in (ClientWork(one), ClientWork(one, {3: two}, {3: three, 8: two}, two, three)):
+            checkpoint(work=work).save(tmp_path / "ckpt.pt")
+            found = Checkpoint.load(tmp_path / "ckpt.pt").work
+            assert torch.equal(found.received, one)
+            for name in ("starts", "perturbations"):
+                assert getattr(found, name).keys() == getattr(work, name).keys()
+                assert all(torch.equal(getattr(found, name)[i], vector) for i, vector in getattr(work, name).items())
+            for name in ("server_model", "server_perturbation"):
+                mine, theirs = getattr(work, name), getattr(found, name)
+                assert (mine is None and theirs is None) or torch.equal(mine, theirs)
+            assert torch.equal(found.before, one if work.server_model is None else two)
 
     def test_saving_again_replaces_the_file_and_leaves_nothing_else(self, run):
         checkpoint(round=8).save(run / "ckpt.pt")

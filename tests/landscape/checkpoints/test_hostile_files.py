@@ -13,6 +13,8 @@ from landscape.storage.files import save_torch
 from tests.landscape.checkpoints.checkpoints import KWARGS, checkpoint
 from tests.landscape.storage.files import TouchesAFile
 
+D = sum(tensor.numel() for tensor in checkpoint().parameters.values())
+
 
 @pytest.fixture
 def path(tmp_path):
@@ -187,6 +189,47 @@ class TestContents:
         save_torch(path, {**whole, group: {**whole[group], **entry}})
         with pytest.raises(FedscapeError, match=reason):
             Checkpoint.load(path)
+
+    @pytest.mark.parametrize(
+        ("entry", "reason"),
+        [
+            (None, "work is None, not an object"),
+            ({}, "work is an object of 0 entries, not one with received"),
+            ({"received": 3.0}, r"work\.received is 3\.0, not a tensor"),
+            (
+                {"received": torch.ones(5)},
+                r"the model that the clients received is a tensor of shape \(5\): a vector of",
+            ),
+            ({"received": torch.ones(D).long()}, "the model that the clients received is of integer numbers"),
+            ({"received": torch.ones(1).expand(D)}, "the model that the clients received is overlapping in memory"),
+            (
+                {"received": torch.ones(D, 1)},
+                rf"is a tensor of shape \({D}, 1\): a vector of the model's {D:,} parameters",
+            ),
+            (
+                {"received": torch.ones(D), "uphill": 1},
+                r"work\.'uphill' is 1, not one of received, starts, perturbations",
+            ),
+            ({"received": torch.ones(D), "perturbations": [1]}, r"work\.perturbations is a list of 1, not an object"),
+            ({"received": torch.ones(D), "perturbations": {-1: torch.ones(D)}}, "its key is -1, not a whole number"),
+            ({"received": torch.ones(D), "perturbations": {7: "x"}}, r"work\.perturbations\.7 is 'x', not a tensor"),
+            (
+                {"received": torch.ones(D), "perturbations": {7: torch.ones(2)}},
+                "the perturbation of client 7 is a tensor",
+            ),
+            ({"received": torch.ones(D), "starts": {7: torch.ones(D).bool()}}, "the start of client 7 is of boolean"),
+            (
+                {"received": torch.ones(D), "server_model": torch.ones(())},
+                r"before the round is a tensor of shape \(\)",
+            ),
+            ({"received": torch.ones(D), "server_perturbation": torch.ones(D).to_sparse()}, "perturbation is sparse"),
+        ],
+    )
+    def test_what_clients_received_and_used_is_vectors_of_the_models_parameters(self, path, entry, reason):
+        torch.save({**contents(path), "work": entry}, path)
+        with pytest.raises(FedscapeError, match=reason) as told:
+            Checkpoint.load(path)
+        assert "\n" not in str(told.value)
 
     @pytest.mark.parametrize(
         ("entry", "reason"),

@@ -40,7 +40,7 @@ from trainers.federation.local import LocalWork
 from trainers.parts import Affine
 
 ROUNDS = 3
-RAGGED = {"batch_size": 4, "local_epochs": 2, "per_round": 5}
+RAGGED = {"batch_size": 4, "local_epochs": 2, "per_round": 5, "save_clients": True}
 """Clients of 1 to 20 samples: 2 to 10 local steps, and short batches of every length."""
 
 
@@ -62,6 +62,17 @@ def both(algorithm, parts=None, *, width=None, rounds=ROUNDS, **changes):
     return first, second, records
 
 
+def require_same_work(first, second, scale):
+    """What was received, where clients began and how they perturbed, if that was kept."""
+    for name, one in vars(first).items():
+        other = getattr(second, name)
+        assert (one is None) == (other is None)
+        pairs = [(one[i], other[i]) for i in one] if isinstance(one, dict) else [(one, other)]
+        assert not isinstance(one, dict) or one.keys() == other.keys()
+        for mine, theirs in pairs if one is not None else ():
+            torch.testing.assert_close(theirs, mine, rtol=1e-8, atol=1e-10 * scale, msg=name)
+
+
 def require_equal(first, second, records):
     scale = first.server.w.abs().max()
     for name, tensor in first.server.tensors().items():
@@ -72,6 +83,8 @@ def require_equal(first, second, records):
                 getattr(second.store.fetch(client), name), tensor, rtol=1e-9, atol=1e-10 * scale, msg=f"{name} {client}"
             )
     torch.testing.assert_close(second.statistics, first.statistics, rtol=1e-11, atol=1e-12)
+    assert second.client_work is not None
+    require_same_work(first.client_work, second.client_work, scale)
     for old, new in records:
         assert new.train_loss == pytest.approx(old.train_loss, rel=1e-10)
         assert new.drift == pytest.approx(old.drift, rel=1e-8)

@@ -38,7 +38,9 @@ FAST = {
     "clients that keep nothing, of uneven sizes": (FedAvg(), NOTHING, {"local_steps": None, "sampling": "bernoulli"}),
     "states in memory": (Scaffold(), NOTHING, {}),
     "states on disk, one rank without a client": (FedDyn(), NOTHING, {"client_store": "disk", "per_round": 2}),
-    "SiloBN and local models that are kept": (FedProx(), NOTHING, {**NORMS, "batchnorm": "silo", "save_clients": True}),
+    "SiloBN, local models and perturbations that are kept": (
+        FedProx(), Parts(ascent=SAM(0.05), start=Relaxed()), {**NORMS, "batchnorm": "silo", "save_clients": True}
+    ),
     "two phases": (Mime(), NOTHING, {}),
     "all-clients-mean, SWA and a server optimiser": (
         FedAvg(), Parts(server_optimizer=Adam(), swa=SWA(0.0, 1, 1e-3)), {"evaluated_model": "all-clients-mean"}
@@ -92,5 +94,10 @@ SLOW = {
     "by client": (FedAvg(), NOTHING, {"client_accuracy": 1, "client_test": "split"}),
     "unbiased": (Scaffold(), NOTHING, {"aggregation": "unbiased", "weighting": "uniform"}),
     "float64 and all clients": (Scaffold(), NOTHING, {"dtype": "float64", "per_round": 7}),
+    **{
+        f"{name} with what its clients used": (ALGORITHMS.get(name)(), NOTHING, {"save_clients": True})
+        for name in ("fedsmoo", "fedgloss", "fedwmsam", "fedgf", "fedspeed", "fedlesam", "fedacg", "fednsam")
+    },
+    "what clients at once used": (FedAvg(), Parts(ascent=SAM(0.05)), {**_AT_ONCE, "save_clients": True}),
     "two phases with silo": (Mime(), NOTHING, {**NORMS, "batchnorm": "silo"}),
 }

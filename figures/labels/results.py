@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from analysis import HessianReport, Surface
+from analysis.accuracy import ClientAccuracies
+from analysis.alignment.results import Alignment, RoundAlignment, RunAlignment
 from analysis.corruptions.robustness import Robustness
 from analysis.hessian.client_results import ClientCurves, ClientEigenvalues
 from analysis.hessian.density import Density
 from analysis.hessian.layers import LayerEigenvalues
+from figures.contents.content import CURVATURE
+from figures.labels.alignment import alignment, round_alignment, run_alignment
+from figures.labels.arrays import Form, Variables, tree
 from landscape import FedscapeError
-from landscape.storage.files import json_ready
 
 if TYPE_CHECKING:
     from xarray import DataTree
 
-_CURVATURE = "loss / parameter²"
 _UNITS = {
     "seconds": "s",
     "bytes": "byte",
@@ -29,20 +32,19 @@ _UNITS = {
 }
 """Units of the metrics whose names begin so; the others have none."""
 
-Variables = dict[str, tuple[Any, ...]]
-
 
 def labelled(result: object) -> DataTree:
     """A result as a tree of labelled arrays, which selects by name, plots, and goes to netCDF, Zarr or pandas.
 
     Args:
         result: a spectrum (:class:`analysis.HessianReport`), :class:`~analysis.hessian.density.Density`,
-            :class:`analysis.Surface`, eigenvalues of layers or clients, clients over the rounds, or accuracies under
-            corruptions.
+            :class:`analysis.Surface`, eigenvalues of layers or clients, clients over the rounds, accuracies of
+            clients or under corruptions, alignment (:func:`analysis.measure_alignment`) of all runs, one, or a round.
 
     Returns:
         Coordinates are ``rank`` of an eigenvalue (1 for the first), ``eigenvalue``, ``probe``, ``node``, ``x``, ``y``,
-        ``layer``, ``client``, ``round``, ``model``, ``corruption``, ``severity``; attributes say the units, and where
+        ``layer``, ``client``, ``client_other``, ``round``, ``run``, ``quantity``, ``model``, ``corruption``,
+        ``severity``; attributes say the units, and where
         the numbers come from.
 
     Raises:
@@ -56,8 +58,8 @@ def labelled(result: object) -> DataTree:
         >>> line = torch.nn.Linear(2, 1, bias=False)
         >>> data = torch.tensor([[1.0, 0.0], [0.0, 2.0]]), torch.zeros(2, 1)
         >>> there = Landscape(line, data, torch.nn.functional.mse_loss, device="cpu")  # Hessian: diag(1, 4)
-        >>> tree = labelled(measure_hessian(there, 2))
-        >>> [round(float(tree.value.sel(rank=rank)), 4) for rank in (1, 2)], tree.value.attrs["units"]
+        >>> found = labelled(measure_hessian(there, 2))
+        >>> [round(float(found.value.sel(rank=rank)), 4) for rank in (1, 2)], found.value.attrs["units"]
         ([4.0, 1.0], 'loss / parameter²')
     """
     for kind, arrays in _KINDS.items():
@@ -85,27 +87,27 @@ def curves(metrics: Sequence[Mapping[str, Any]], title: str) -> DataTree:
             numbers = np.array([np.nan if value is None else value for value in column], dtype=float)
             unit = next((unit for start, unit in _UNITS.items() if name.startswith(start)), "1")
             variables[name] = ("round", numbers, {"units": unit, "long_name": name.replace("_", " ")})
-    return _tree(variables, {"round": [record["round"] for record in metrics]}, {"title": title})
+    return tree(variables, {"round": [record["round"] for record in metrics]}, {"title": title})
 
 
 def _spectrum(report: HessianReport) -> DataTree:
     eigen = report.eigen
     variables: Variables = {
-        "value": ("rank", eigen.values, {"units": _CURVATURE, "long_name": f"{report.which} eigenvalues"}),
-        "residual": ("rank", eigen.residuals, {"units": _CURVATURE, "long_name": "‖H v − λ v‖"}),
-        "error_bound": ("rank", eigen.bounds, {"units": _CURVATURE}),
+        "value": ("rank", eigen.values, {"units": CURVATURE, "long_name": f"{report.which} eigenvalues"}),
+        "residual": ("rank", eigen.residuals, {"units": CURVATURE, "long_name": "‖H v − λ v‖"}),
+        "error_bound": ("rank", eigen.bounds, {"units": CURVATURE}),
         "converged": ("rank", eigen.converged),
         "loss": ((), report.loss, {"units": "nat"}),
     }
     if report.accuracy is not None:
         variables["accuracy"] = ((), report.accuracy, {"units": "1"})
     if report.trace is not None:
-        variables["trace"] = ((), report.trace.value, {"units": _CURVATURE})
-        variables["trace_stderr"] = ((), report.trace.stderr, {"units": _CURVATURE})
+        variables["trace"] = ((), report.trace.value, {"units": CURVATURE})
+        variables["trace_stderr"] = ((), report.trace.stderr, {"units": CURVATURE})
     if report.sampling is not None:
         what = f"95 % interval of the value over all {report.sampling.population:,} samples"
-        variables["low"] = ("rank", report.sampling.low, {"units": _CURVATURE, "long_name": what})
-        variables["high"] = ("rank", report.sampling.high, {"units": _CURVATURE, "long_name": what})
+        variables["low"] = ("rank", report.sampling.low, {"units": CURVATURE, "long_name": what})
+        variables["high"] = ("rank", report.sampling.high, {"units": CURVATURE, "long_name": what})
     attributes = {
         name: getattr(report, name)
         for name in (
@@ -115,40 +117,44 @@ def _spectrum(report: HessianReport) -> DataTree:
     }  # fmt: skip
     ranks = np.arange(1, len(eigen.values) + 1)
     children = {} if report.density is None else {"density": _density(report.density)}
-    return _tree(variables, {"rank": ranks}, attributes, children)
+    return tree(variables, {"rank": ranks}, attributes, children)
 
 
 def _density(density: Density) -> DataTree:
-    unit = {"units": f"1 / ({_CURVATURE})"}
+    unit = {"units": f"1 / ({CURVATURE})"}
     variables: Variables = {
         "density": ("eigenvalue", density.values, unit),
         "stderr": ("eigenvalue", density.stderr, {**unit, "long_name": "standard error over the probes"}),
-        "nodes": (("probe", "node"), density.nodes, {"units": _CURVATURE}),
+        "nodes": (("probe", "node"), density.nodes, {"units": CURVATURE}),
         "weights": (("probe", "node"), density.weights, {"units": "1"}),
-        "atoms": ("atom", density.atoms, {"units": _CURVATURE}),
+        "atoms": ("atom", density.atoms, {"units": CURVATURE}),
     }
     if len(density.quadrature):
         variables["quadrature_error"] = ("eigenvalue", density.quadrature, unit)
-    return _tree(variables, {"eigenvalue": density.grid}, {"width": density.width, "products": density.products})
+    places = ("eigenvalue", density.grid, {"units": CURVATURE})
+    return tree(variables, {"eigenvalue": places}, {"width": density.width, "products": density.products})
 
 
 def _surface(surface: Surface) -> DataTree:
-    units = {"loss": "nat", "loss_stderr": "nat", "lambda_max": _CURVATURE}
+    units = {"loss": "nat", "loss_stderr": "nat", "lambda_max": CURVATURE}
     variables: Variables = {}
     for name in ("loss", "loss_stderr", "accuracy", "accuracy_stderr", "lambda_max", "error", "measured", "computed"):
         if (values := getattr(surface, name)) is not None:
             variables[name] = (("y", "x"), values, {"units": units.get(name, "1")})
     attributes = {**vars(surface.provenance), "seconds": surface.seconds, "kind": surface.kind}
-    if surface.axis_labels is not None:
-        attributes |= dict(zip(("x_label", "y_label"), surface.axis_labels, strict=True))
+    names = surface.axis_labels or ("step along direction 1", "step along direction 2")
+    along = {
+        axis: (axis, getattr(surface, axis), {"units": "1", "long_name": name})
+        for axis, name in zip("xy", names, strict=True)
+    }
     children = {} if surface.test is None else {"test": _surface(surface.test)}
-    return _tree(variables, {"x": surface.x, "y": surface.y}, attributes, children)
+    return tree(variables, along, attributes, children)
 
 
 def _layers(found: LayerEigenvalues) -> DataTree:
     coordinates = {"layer": list(found.layers), "rank": np.arange(1, found.values.shape[1] + 1)}
     variables = {**_eigenvalues(found, "layer"), "parameters": ("layer", found.parameters)}
-    return _tree(variables, coordinates, {"hvps": found.hvps})
+    return tree(variables, coordinates, {"hvps": found.hvps})
 
 
 def _clients(found: ClientEigenvalues) -> DataTree:
@@ -161,16 +167,16 @@ def _clients(found: ClientEigenvalues) -> DataTree:
     if found.accuracies is not None:
         variables["accuracy"] = ("client", found.accuracies, {"units": "1"})
     named = {"title": found.title, "round": found.round, "model": found.model, "hvps": found.hvps}
-    return _tree(variables, coordinates, named)
+    return tree(variables, coordinates, named)
 
 
 def _rounds(found: ClientCurves) -> DataTree:
-    variables: Variables = {"lambda_max": (("round", "client"), found.table(), {"units": _CURVATURE})}
+    variables: Variables = {"lambda_max": (("round", "client"), found.table(), {"units": CURVATURE})}
     if found.together:
         whole = [found.together.get(int(number), (np.nan, np.nan)) for number in found.rounds]
-        variables["together"] = ("round", [value for value, _ in whole], {"units": _CURVATURE})
-        variables["together_error_bound"] = ("round", [bound for _, bound in whole], {"units": _CURVATURE})
-    return _tree(variables, {"round": found.rounds, "client": found.clients}, {"title": found.name})
+        variables["together"] = ("round", [value for value, _ in whole], {"units": CURVATURE})
+        variables["together_error_bound"] = ("round", [bound for _, bound in whole], {"units": CURVATURE})
+    return tree(variables, {"round": found.rounds, "client": found.clients}, {"title": found.name})
 
 
 def _corruptions(found: Robustness) -> DataTree:
@@ -183,57 +189,98 @@ def _corruptions(found: Robustness) -> DataTree:
     }
     coordinates = dict(zip(axes, (list(found.labels), list(found.corruptions), list(found.severities)), strict=True))
     attributes = {name: getattr(found, name) for name in ("data", "images", "generated", "samples", "seed", "dtype")}
-    return _tree(variables, coordinates, attributes)
+    return tree(variables, coordinates, attributes)
 
 
 def _eigenvalues(found: LayerEigenvalues | ClientEigenvalues, of: str) -> Variables:
     return {
-        "value": ((of, "rank"), found.values, {"units": _CURVATURE, "long_name": f"largest eigenvalues of a {of}"}),
-        "error_bound": ((of, "rank"), found.bounds, {"units": _CURVATURE}),
+        "value": ((of, "rank"), found.values, {"units": CURVATURE, "long_name": f"largest eigenvalues of a {of}"}),
+        "error_bound": ((of, "rank"), found.bounds, {"units": CURVATURE}),
         "converged": ((of, "rank"), found.converged),
     }
 
 
-_KINDS: Mapping[type, Callable[[Any], DataTree]] = {
+_KINDS: Mapping[type, Form] = {
     HessianReport: _spectrum,
     Density: _density,
     Surface: _surface,
     LayerEigenvalues: _layers,
     ClientEigenvalues: _clients,
     ClientCurves: _rounds,
+    ClientAccuracies: lambda found: _client_accuracy(vars(found)),
     Robustness: _corruptions,
+    Alignment: alignment,
+    RunAlignment: run_alignment,
+    RoundAlignment: round_alignment,
 }
 
 
-def grown(children: Mapping[str, DataTree]) -> DataTree:
-    """A tree of trees, by their paths in it.
+def kept(kind: str, result: Any) -> DataTree:
+    """What a store reads of a measurement of a kind (:data:`figures.graph.kinds.KINDS`), as labelled arrays.
 
     Raises:
         FedscapeError: xarray is not installed.
     """
-    return _xarray().DataTree.from_dict(dict(children))
+    return _READ[kind](result) if kind in _READ else labelled(result)
 
 
-def _tree(
-    variables: Variables,
-    coordinates: Mapping[str, Any],
-    attributes: Mapping[str, Any],
-    children: Mapping[str, DataTree] | None = None,
-) -> DataTree:
-    xarray = _xarray()
-    # netCDF's attributes are numbers and texts.
-    plain = {
-        name: int(value) if isinstance(value, bool) else value for name, value in json_ready(dict(attributes)).items()
+def _evaluation(found: Mapping[str, Any]) -> DataTree:
+    units = {"loss": "nat", "loss_stderr": "nat"}
+    return tree({name: ((), v, {"units": units.get(name, "1")}) for name, v in found.items() if v is not None}, {}, {})
+
+
+def _client_accuracy(found: Mapping[str, Any]) -> DataTree:
+    variables: Variables = {
+        "accuracy": (("round", "client"), np.array(found["accuracy"]), {"long_name": "on a client's training data"}),
+        "test_accuracy": ("round", np.array(found["test_accuracy"]), {"long_name": "on all test data"}),
     }
-    data = xarray.Dataset(variables, coordinates, {name: value for name, value in plain.items() if value is not None})
-    return xarray.DataTree(data, children=dict(children or {}))
+    return tree(variables, {"round": found["rounds"], "client": found["clients"]}, {})
 
 
-def _xarray() -> Any:
-    try:
-        import xarray
-    except ImportError:
-        raise FedscapeError(
-            "labelled arrays need the package xarray (2024.10 or newer), which is not installed: pip install xarray"
-        ) from None
-    return xarray
+def _client_eigenvalues(found: Mapping[str, Any]) -> DataTree:
+    """The clients of two rounds may be different ones: not-a-number where one was not measured."""
+    measured = found["measured"]
+    clients = sorted({client for each in measured for client in each["clients"]})
+    most = max((len(values) for each in measured for values in each["values"]), default=0)
+    arrays = {name: np.full((len(measured), len(clients), most), np.nan) for name in ("value", "error_bound")}
+    for i, each in enumerate(measured):
+        for name, rows in (("value", each["values"]), ("error_bound", each.get("bounds", []))):
+            for client, values in zip(each["clients"], rows, strict=False):  # a file may have no bounds
+                arrays[name][i, clients.index(client), : len(values)] = values
+    of = ("round", "client", "rank")
+    variables: Variables = {name: (of, values, {"units": CURVATURE}) for name, values in arrays.items()}
+    rounds = [each["round"] for each in measured]
+    return tree(variables, {"round": rounds, "client": clients, "rank": np.arange(1, most + 1)}, {})
+
+
+def _kept_corruptions(found: Mapping[str, Any]) -> DataTree:
+    of, units = ("model", "corruption", "severity"), {"accuracy": "1", "loss": "nat"}
+    variables: Variables = {n: (of, np.array(found[n]), {"units": u}) for n, u in units.items() if n in found}
+    variables |= {
+        f"clean_{n}": ("model", np.array(found[f"clean_{n}"]), {"units": u})
+        for n, u in units.items()
+        if f"clean_{n}" in found
+    }
+    labels = found.get("labels") or [str(i) for i in range(len(found["accuracy"]))]
+    coordinates = {"model": labels, "corruption": list(found["corruptions"]), "severity": list(found["severities"])}
+    attributes = {n: found.get(n) for n in ("data", "images", "generated", "samples", "seed", "dtype")}
+    return tree(variables, coordinates, attributes)
+
+
+_READ: Mapping[str, Form] = {
+    "client-eigenvalues": _client_eigenvalues,
+    "client-accuracy": _client_accuracy,
+    "corruptions": _kept_corruptions,
+    "evaluation": _evaluation,
+}
+NAMES: Mapping[str, str] = {
+    "hessian": "spectra",
+    "surface": "surfaces",
+    "evaluation": "evaluations",
+    "corruptions": "corruptions",
+    "client-eigenvalues": "client-eigenvalues",
+    "client-accuracy": "client-accuracies",
+    "clients": "clients",
+    "layers": "layers",
+}
+"""What the measurements of each kind are called together, in :attr:`figures.runs.OpenedRun.results`."""
