@@ -267,7 +267,7 @@ def _measured(kind: str) -> Callable[[Path], Any]:
     return lambda path: MEASUREMENTS[kind].read(path)
 
 
-def _aligned(path: Path) -> None:
+def _of_report(path: Path) -> None:
     (found,), _ = read_alignments([path], ["0" * 64])
     if found is not None:
         _alignment_panel(found), found.maps()
@@ -340,7 +340,7 @@ KINDS: dict[str, Kind] = {
     "corruptions state": Kind(_corruptions, "lines", _read_corruptions),
     "clients": Kind(_written("clients.json", _OF_CLIENTS), "json", _measured("clients")),
     "layers": Kind(_written("layers.json", _OF_LAYERS), "json", _measured("layers")),
-    "alignment": Kind(_written("alignment.json", _ALIGNMENT), "json", _aligned),
+    "alignment": Kind(_written("alignment.json", _ALIGNMENT), "json", _of_report),
     "failure": Kind(_written("failure.json", {"reason": "no space left", "content": {"a": [1]}}), "json", _failure),
     "state dict": Kind(_foreign, "torch", _open_foreign),
     "safetensors": Kind(_safetensors, "bytes", _open_foreign),
