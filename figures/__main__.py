@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal, Protocol
 import tyro
 
 from analysis.source import Source
-from figures.alike import Recipe
+from figures.alike import Panels, Recipe
 from landscape.checkpoints.foreign import checkpoint_file
 from landscape.datasets import load_dataset
 from landscape.storage.outputs import ForceFlag, Output, check_outputs, pictures
@@ -61,7 +61,7 @@ class Compare:
 
 @dataclass(frozen=True)
 class Report:
-    """Write one page of all models, to pass around: verdict, what to trust, curves, spectra, surfaces, provenance.
+    """Write one page of all models, to pass around: verdict, what to trust, curves, spectra, surfaces, clients, layers.
 
     Runs that differ in their seed alone are one group; the verdict compares each group with the first, with intervals
     over the seeds. The page needs no network. Measurements are kept in a folder named as the page: the same command
@@ -73,8 +73,7 @@ class Report:
     out: Annotated[Path, tyro.conf.arg(metavar="FILE", aliases=("-o",))] = Path("report.html")
     """the page; measurements go to a folder of its name without .html"""
     recipe: Recipe = field(default_factory=Recipe)
-    no_surfaces: bool = False
-    """measure no surfaces"""
+    panels: Panels = field(default_factory=Panels)
     force: ForceFlag = False
     quiet: bool = False
     """no progress bars"""
@@ -85,11 +84,11 @@ class Report:
         from figures.report import verdict
         from figures.reporting import write_report
 
-        read = [checkpoint_file(file) for file in self.checkpoints]
+        read = [*(checkpoint_file(file) for file in self.checkpoints), *self.panels.alignment]
         check_outputs([Output("--out", self.out, "page")], read, force=self.force)
         with continuing(f"the measurements so far are in {self.out.with_suffix('')}: the same command continues"):
             subjects = write_report(
-                self.checkpoints, self.out, self.recipe, source=self.source, surfaces=not self.no_surfaces,
+                self.checkpoints, self.out, self.recipe, source=self.source, panels=self.panels,
                 command=self._command(), progress=not self.quiet,
             )  # fmt: skip
         print("\n".join(verdict(subjects)))
@@ -98,7 +97,12 @@ class Report:
     def _command(self) -> str:
         """The command line that makes the page again: what differs from the defaults."""
         words = ["fedscape", "report", *map(str, self.checkpoints)]
-        for options, usual in ((self, type(self)(())), (self.recipe, Recipe()), (self.source, Source())):
+        for options, usual in (
+            (self, type(self)(())),
+            (self.recipe, Recipe()),
+            (self.panels, Panels()),
+            (self.source, Source()),
+        ):
             for name, value in vars(options).items():
                 if is_dataclass(value) or name in ("checkpoints", "force", "quiet") or value == getattr(usual, name):
                     continue

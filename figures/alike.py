@@ -3,7 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import tyro
+
+from landscape.errors import FedscapeError
+
+Panel = Literal["surfaces", "clients", "layers"]
+"""The panels of a report page whose measurements can be left out."""
 
 
 @dataclass(frozen=True)
@@ -43,3 +51,30 @@ class Recipe:
     def surface(self) -> dict[str, Any]:
         """The arguments of :func:`analysis.measure_surface`, without the seed."""
         return {"points": self.points, "span": self.span, "exact": True}
+
+    def curvature_map(self, points: int) -> dict[str, Any]:
+        """The same of a coarser surface in the same plane with λ_max at its points."""
+        return {"points": points, "span": self.span, "exact": True, "lambda_max": True}
+
+
+@dataclass(frozen=True)
+class Panels:
+    """What a report page shows beside verdict, table, training curves and spectra."""
+
+    without: Annotated[
+        tuple[Panel, ...], tyro.conf.arg(metavar="PANEL [PANEL ...]", help_behavior_hint="(default: measure all)")
+    ] = ()
+    """panels to leave out, with what they measure: surfaces, clients, layers"""
+    curvature_map: Annotated[int | None, tyro.conf.arg(metavar="N", help_behavior_hint="(default: none)")] = None
+    """on the surfaces also λ_max, at N × N points: each takes 10 to 30 products, so that 9 × 9 take about ten times as
+    long as the spectrum; an odd number has the model itself in the centre"""
+    alignment: Annotated[
+        tuple[Path, ...], tyro.conf.arg(metavar="DIR [DIR ...]", help_behavior_hint="(default: no such panel)")
+    ] = ()
+    """show how local losses lie to the global one: folders that 'fedscape alignment' wrote for these models"""
+
+    def __post_init__(self) -> None:
+        if self.curvature_map is not None and self.curvature_map < 2:
+            raise FedscapeError(
+                f"--curvature-map {self.curvature_map}: give 2 points along each axis or more, such as 9"
+            )

@@ -349,7 +349,7 @@ def test_a_run_directory_is_its_checkpoint_in_python(run_directory, tmp_path):
         "alignment {run} --parts gradients --out out",
         "corruptions {run} --generate --corruptions fog --severities 1 --samples 50 --out out",
         "compare {run} {run}@1 --top 1 --points 3 --samples 50 --probes 2 --steps 5 --out out",
-        "report {run} {run}@1 --top 1 --no-surfaces --samples 50 --probes 2 --steps 5 --out out.html",
+        "report {run} {run}@1 --top 1 --without surfaces clients --samples 50 --probes 2 --steps 5 --out out.html",
         "runs {run} --json out.json",
     ],
 )

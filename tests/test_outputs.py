@@ -86,7 +86,8 @@ CASES = {
         {"out": tuple(f"compare.{kind}" for kind in ("png", "pdf", "svg", "txt", "csv"))}, ("checkpoints", "data_dir"),
     ),
     "page": Case(
-        figures.main, ("report", "CKPT"), figures.Report, {"out": "x.html"}, {}, ("checkpoints", "data_dir")
+        figures.main, ("report", "CKPT"), figures.Report, {"out": "x.html"}, {},
+        ("checkpoints", "data_dir", "alignment"),
     ),
     "demo": Case(figures.main, ("demo",), figures.Demo, {}, {"out": ("compare/compare.png",)}),
     "contact-sheet": Case(

@@ -180,6 +180,7 @@ class _Round:
             used_clients=() if opened.used is None else tuple(opened.used.steps),
             **found,
             missing={what: why for what, why in opened.missing.items() if self._concerns(what)},
+            digest=opened.checkpoint.digest(),
         )
 
     def _concerns(self, missing: str) -> bool:

@@ -95,6 +95,7 @@ class RoundAlignment:
         used_clients: those whose used perturbations were.
         gradients, perturbations, used, curvature, local: the parts; ``None`` where not asked for or not to be had.
         missing: what cannot be had, and why.
+        digest: of the model (:meth:`landscape.Checkpoint.digest`).
     """
 
     round: int
@@ -110,6 +111,7 @@ class RoundAlignment:
     curvature: Curvature | None
     local: LocalModels | None
     missing: dict[str, str]
+    digest: str = ""
 
     def order(self) -> tuple[np.ndarray, str]:
         """The clients' places in an order that puts alike ones side by side, [n], and by what: their labels, or the
@@ -234,6 +236,8 @@ class RoundAlignment:
         order, by = self.order()
         return {
             "round": self.round,
+            "model_digest": self.digest,
+            "notes": self.notes(),
             "clients": list(self.clients),
             "clients_with_data": self.population,
             "weights_among_measured": self.shares.tolist(),

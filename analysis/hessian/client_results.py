@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,11 +11,34 @@ import numpy as np
 
 from analysis.hessian.spectrum.refinement import doubts
 from landscape.storage.display import Shown
+from landscape.storage.schema import Agree, Anything, Items, Maybe, Number, Record, Text, Truth, printable
+from landscape.storage.schema import Table as Rows
 from landscape.storage.style import PictureStyle, StyleName
 from landscape.terminal.table import Share, Table
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+_REAL, _ID = Number(-1e60, 1e60), Number(0, 1 << 60, whole=True)
+_OF_CLIENTS = Agree(
+    Record(
+        {
+            "title": Text(1000), "label": Text(1000), "round": _ID, "local": Truth(), "hvps": _ID,
+            "clients": Items(_ID, least=1), "samples": Items(_ID, least=1), "losses": Items(_REAL, least=1),
+            "values": Rows(_REAL), "bounds": Rows(Number(0, 1e60)), "converged": Rows(Truth()),
+            "accuracies": Maybe(Items(Number(0, 1), least=1)), "consistency": Maybe(Number(0, 1e60)),
+            "client": Maybe(_ID), "noise": Items(Number(0, 1e60), least=1), "label_counts": Maybe(Rows(_ID)),
+        }
+    ),
+    ("clients", "samples", "losses", "values", "bounds", "converged", "noise"),
+)  # fmt: skip
+
+
+def clients_rule(value: Any, place: str) -> None:
+    """What a file of :class:`ClientEigenvalues` must hold (:mod:`landscape.storage.schema`)."""
+    _OF_CLIENTS(value, place)
+    some = [name for name in ("accuracies", "label_counts") if value.get(name) is not None]
+    Agree(Anything(), ("clients", *some))(value, place)
 
 
 def on_own_data(model: str) -> str:
@@ -46,6 +69,8 @@ class ClientEigenvalues(Shown):
             global model was, or with ``local`` each client's own.
         noise: of the float32 products on each client's data, below which eigenvalues are not told from 0, [n]; 0 where
             it was not measured (float64, or nothing refined).
+        label_counts: how many samples of each class a client has, whichever of them were measured, [n, classes];
+            ``None`` where the targets are not classes.
     """
 
     title: str
@@ -63,6 +88,14 @@ class ClientEigenvalues(Shown):
     label: str = ""
     client: int | None = None
     noise: np.ndarray | None = None
+    label_counts: np.ndarray | None = None
+
+    @classmethod
+    def from_dict(cls, numbers: dict[str, Any]) -> ClientEigenvalues:
+        """The results that :meth:`to_dict` gave, as a JSON file holds them (:func:`clients_rule`)."""
+        known = {field.name: numbers[field.name] for field in fields(cls) if field.name in numbers}
+        arrays = {name: np.array(value) for name, value in known.items() if isinstance(value, list)}
+        return cls(**{**known, **arrays, "title": printable(known["title"]), "label": printable(known["label"])})
 
     def _heading(self) -> str:
         return self.heading

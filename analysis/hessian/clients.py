@@ -20,6 +20,8 @@ from landscape.activations import MAN
 from landscape.checkpoints.foreign import open_checkpoint
 from landscape.data.loaders import data_named
 from landscape.data.samples import random_subset
+from landscape.datasets import Dataset
+from landscape.partitions.partition import Partition
 
 Told = Callable[[int, int], None]
 """Called to report progress, with the number of clients (or rounds) done and of all."""
@@ -94,7 +96,6 @@ def client_eigenvalues(
         found.append(_measure(part, w, client, top, tolerance, seed, refine))
         if told is not None:
             told(i + 1, len(ids))
-    accuracies = [one.accuracy for one in found]
     return ClientEigenvalues(
         title=checkpoint.title if penalty is None else f"{checkpoint.title} + {penalty}",
         round=checkpoint.round,
@@ -104,14 +105,26 @@ def client_eigenvalues(
         bounds=np.array([one.eigen.bounds for one in found]),
         converged=np.array([one.eigen.converged for one in found]),
         losses=np.array([one.loss for one in found]),
-        accuracies=None if None in accuracies else np.array(accuracies, dtype=float),
+        accuracies=_unless_missing([one.accuracy for one in found]),
         samples=np.array([one.samples for one in found]),
         consistency=consistency(whole.weights, [checkpoint.clients[client] for client in ids]) if local else None,
         hvps=sum(one.products for one in found),
         noise=np.array([one.noise for one in found]),
         label=checkpoint.label,
         client=checkpoint.client,
+        label_counts=_label_counts(dataset, partition)[ids] if task == "classification" and whole.has_classes else None,
     )
+
+
+def _unless_missing(values: Sequence[float | None]) -> np.ndarray | None:
+    """The values, [n]; ``None`` where one is missing."""
+    return None if None in values else np.array(values, dtype=float)
+
+
+def _label_counts(dataset: Dataset, partition: Partition) -> np.ndarray:
+    """How many training samples of each class a client has, [clients, classes]."""
+    targets = dataset.train.targets.numpy()
+    return partition.label_counts(targets, int(targets.max()) + 1)
 
 
 def _check_top(top: int, whole: Landscape) -> None:

@@ -16,6 +16,20 @@ from analysis.hessian.spectrum.refinement import refined, spent
 from landscape import FedscapeError, Landscape
 from landscape.activations import Recorder, mean_square, weight_layers, weight_matrices
 from landscape.storage.display import Shown
+from landscape.storage.schema import Agree, Items, Maybe, Number, Record, Table, Text, Truth, printable
+
+_COUNT, _NUMBER = Number(0, 1 << 60, whole=True), Maybe(Number(-1e60, 1e60))
+LAYERS_RULE = Agree(
+    Record(
+        {
+            "layers": Items(Text(1000), least=1), "parameters": Items(_COUNT, least=1), "values": Table(_NUMBER),
+            "bounds": Table(_NUMBER), "converged": Table(Truth()), "hvps": _COUNT,
+            "noise": Items(Number(0, 1e60), least=1),
+        }
+    ),
+    ("layers", "parameters", "values", "bounds", "converged", "noise"),
+)  # fmt: skip
+"""What a file of :class:`LayerEigenvalues` must hold (:mod:`landscape.storage.schema`)."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -70,6 +84,20 @@ class LayerEigenvalues(Shown):
     converged: np.ndarray
     hvps: int
     noise: np.ndarray | None = None
+
+    @classmethod
+    def from_dict(cls, numbers: dict[str, Any]) -> LayerEigenvalues:
+        """The results that :meth:`to_dict` gave, as a JSON file holds them (``LAYERS_RULE``)."""
+        values, bounds = (np.array(numbers[name], dtype=float) for name in ("values", "bounds"))  # null: not-a-number
+        return cls(
+            tuple(printable(name) for name in numbers["layers"]),
+            np.array(numbers["parameters"]),
+            values,
+            bounds,
+            np.array(numbers["converged"]),
+            numbers["hvps"],
+            np.array(numbers["noise"]),
+        )
 
     def _heading(self) -> str:
         return f"λ_max of the blocks of {len(self.layers)} layers, ± error bound"

@@ -89,6 +89,8 @@ ROUND, CLIENT, MEASUREMENT = 2e-3, 1e-3, 0.1
 """Seconds of a round, of a sampled client and of a measurement beside their arithmetic."""
 ADAPTIVE = 0.2
 """The share of a surface's points that is measured unless all are (``exact``)."""
+_LAYERS = 8
+"""Layers of a network, about: finished nodes correct it."""
 _CALIBRATING = 5
 """Finished nodes of a sort that correct its speed."""
 
@@ -268,6 +270,16 @@ def _surface(node: Measure, work: _Work) -> float:
     return share * number * (samples * work.speed.forward + sought) * o.get("seeds", 1)
 
 
+def _clients(node: Measure, work: _Work) -> float:
+    number = work.settings.clients if node.options.get("clients") is None else len(node.options["clients"])
+    products = lanczos_products(node.options.get("top", 1))
+    return number * (CLIENT + products * (work.speed.step + work.of_client * work.speed.product))
+
+
+def _layers(node: Measure, work: _Work) -> float:
+    return _LAYERS * lanczos_products(node.options.get("top", 1)) * work.split(node.options) * work.speed.product
+
+
 def _client_eigenvalues(node: Measure, work: _Work) -> float:
     o, s = node.options, work.settings
     local = bool(o.get("local"))
@@ -295,6 +307,8 @@ def _evaluation(node: Measure, work: _Work) -> float:
 _KINDS: dict[str, Callable[[Measure, _Work], float]] = {
     "hessian": _hessian,
     "surface": _surface,
+    "clients": _clients,
+    "layers": _layers,
     "client-eigenvalues": _client_eigenvalues,
     "client-accuracy": _client_accuracy,
     "corruptions": _corruptions,

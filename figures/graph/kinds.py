@@ -9,12 +9,15 @@ from typing import Any
 
 from analysis import HessianReport, Surface, measure_corruptions, measure_hessian, measure_surface
 from analysis.accuracy import client_accuracies
-from analysis.hessian.clients import client_curves, rounds_of
+from analysis.hessian.client_results import ClientEigenvalues, clients_rule
+from analysis.hessian.clients import client_curves, client_eigenvalues, rounds_of
+from analysis.hessian.layers import LAYERS_RULE, LayerEigenvalues, layer_eigenvalues
 from analysis.hessian.writing import read_numbers
 from landscape import FedscapeError, Landscape
 from landscape.storage.files import write_json
 from landscape.storage.reading import read_json
 from landscape.storage.schema import Agree, Items, Maybe, Number, Record, Rule, Table, Text, Truth
+from landscape.terminal.progress import Progress
 
 Options = dict[str, Any]
 """What decides a result, together with where it is computed: keyword arguments of the measuring function."""
@@ -43,6 +46,18 @@ def _hessian(models: Sequence[Path], options: Options, file: Path, progress: boo
 
 def _surface(models: Sequence[Path], options: Options, file: Path, progress: bool) -> None:
     measure_surface(models[0], **options, others=models[1:], store=file, progress=progress)
+
+
+def _clients(models: Sequence[Path], options: Options, file: Path, progress: bool) -> None:
+    with Progress("clients", unit="clients", enabled=progress) as bar:
+        found = client_eigenvalues(models[0], **options, told=lambda done, _: bar.update(done))
+    write_json(file, found.to_dict())
+
+
+def _layers(models: Sequence[Path], options: Options, file: Path, progress: bool) -> None:
+    own = {name: options.pop(name) for name in ("top", "tolerance", "seed") if name in options}
+    with Progress("layers", enabled=progress):
+        write_json(file, layer_eigenvalues(Landscape.from_checkpoint(models[0], **options), **own).to_dict())
 
 
 def _client_eigenvalues(models: Sequence[Path], options: Options, file: Path, progress: bool) -> None:
@@ -108,10 +123,13 @@ def _json(rule: Rule) -> Callable[[Path], Any]:
 KINDS: Mapping[str, Kind] = {
     "hessian": Kind(1, "json", _hessian, lambda file: HessianReport.from_dict(read_numbers(file)[0])),
     "surface": Kind(1, "h5", _surface, Surface.load),
+    "clients": Kind(1, "json", _clients, lambda file: ClientEigenvalues.from_dict(read_json(file, clients_rule))),
+    "layers": Kind(1, "json", _layers, lambda file: LayerEigenvalues.from_dict(read_json(file, LAYERS_RULE))),
     "client-eigenvalues": Kind(1, "json", _client_eigenvalues, _json(_CLIENT_EIGENVALUES)),
     "client-accuracy": Kind(1, "json", _client_accuracy, _json(_CLIENT_ACCURACY)),
     "corruptions": Kind(1, "json", _corruptions, _json(_CORRUPTIONS)),
     "evaluation": Kind(1, "json", _evaluation, _json(_EVALUATION)),
 }
-"""Spectra, surfaces, λ_max of each client at its own model over the kept rounds, the global model's accuracy on each
-client's data over them, accuracy on corrupted images, loss and accuracy."""
+"""Spectra, surfaces, λ_max of one model on each client's data, and of its layers; λ_max of each client at its own model
+over the kept rounds, the global model's accuracy on each client's data over them, accuracy on corrupted images, loss
+and accuracy."""

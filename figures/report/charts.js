@@ -3,21 +3,34 @@ let curve = "test_accuracy";
 const CURVES = [["test_accuracy", "test accuracy"], ["test_loss", "test loss"], ["train_loss", "training loss"]];
 const variable = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 const OPTIONS = { responsive: true, displaylogo: false, modeBarButtonsToRemove: ["lasso2d", "select2d"] };
+const narrow = () => window.innerWidth < 640;
 const visible = () => page.subjects.filter((_, i) => shown.has(i));
 
 function axis(title, more = {}) {
   return { title: { text: title }, gridcolor: variable("--grid"), zerolinecolor: variable("--rule"), automargin: true, ...more };
 }
 
-function layout(more = {}) {
+let paper = false; // whether it is drawn for a printer
+const PAPER = { chart: 700, relief: 340, square: 480 };
+
+function layout(more = {}, size = "chart") {
   return {
+    ...(paper ? { width: PAPER[size] } : { autosize: true }),
     paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)",
     font: { color: variable("--ink"), family: "system-ui, sans-serif", size: 13 },
     margin: { l: 60, r: 15, t: 15, b: 50 },
     legend: { orientation: "h", y: 1.02, yanchor: "bottom", x: 0 },
     hoverlabel: { namelength: -1 },
+    modebar: { bgcolor: "rgba(0,0,0,0)", color: variable("--soft"), activecolor: variable("--ink") },
     ...more,
   };
+}
+
+// A title with subscripts below the line; a long one in two lines.
+function folded(text, most = narrow() ? 34 : Infinity) {
+  const middle = text.length > most ? text.indexOf(" ", text.length / 2) : -1;
+  const lines = middle < 0 ? [text] : [text.slice(0, middle), text.slice(middle + 1)];
+  return lines.map((line) => plain(line).replaceAll(/(λ|[fpwH])_(max|[ij])(?![\p{L}\p{N}])/gu, "$1<sub>$2</sub>")).join("<br>");
 }
 
 // Black does not show on a dark page.
@@ -38,7 +51,12 @@ function logTicks([low, high]) {
   const all = [];
   for (let p = Math.floor(low); p <= Math.ceil(high); p += 1) for (const d of [1, 2, 5]) all.push(d * 10 ** p);
   let values = all.filter((v) => Math.log10(v) >= low - 0.1 && Math.log10(v) <= high + 0.1);
+  if (values.length < 4) {
+    const fine = [-1, 0].flatMap((p) => [1, 2, 3, 4, 5, 6, 7, 8, 9].map((d) => d * 10 ** (Math.floor(high) + p))).filter((v) => Math.log10(v) >= low - 0.03 && Math.log10(v) <= high + 0.03);
+    if (fine.length <= 8) values = fine;
+  }
   if (values.length > 8) values = values.filter((v) => Number.isInteger(Number(Math.log10(v).toFixed(9))));
+  if (narrow() && values.length > 5) values = values.filter((v) => [1, 2, 3, 5, 7].includes(Number(v.toExponential().split("e")[0])));
   return { tickvals: values.map(Math.log10), ticktext: values.map((v) => figure(v)) };
 }
 
@@ -123,4 +141,14 @@ function drawDensity() {
   const top = Math.log10(Math.max(...traces.flatMap((trace) => trace.y)));
   const y = axis("density", { type: "log", range: [Math.max(-8, top - 7), top + 0.3], exponentformat: "power" });
   Plotly.react("density", traces, layout({ xaxis: axis("eigenvalue of the Hessian"), yaxis: y }), OPTIONS);
+}
+
+function curvesCsv() {
+  const names = CURVES.map(([name]) => name);
+  return table(["model", "round", ...names], page.subjects.flatMap((s) => s.curves.round.map((round, i) => [s.label, round, ...names.map((name) => s.curves[name][i])])));
+}
+
+function spectraCsv() {
+  const rows = page.subjects.flatMap(({ label, spectrum: e }) => e.values.map((value, i) => [label, e.names[i], value, e.bounds[i], e.converged[i], e.low && e.low[i], e.high && e.high[i]]));
+  return table(["model", "eigenvalue", "value", "error_bound", "converged", "low", "high"], rows);
 }

@@ -10,6 +10,7 @@ import numpy as np
 
 from analysis import Surface
 from figures.report.findings import notes, verdict
+from figures.report.panels import panels
 from figures.report.subjects import Origin, Subject
 from landscape.storage.files import json_ready
 from landscape.storage.looks import COLOURS
@@ -18,12 +19,13 @@ from landscape.version import versions
 _CURVES = ("train_loss", "test_loss", "test_accuracy")
 
 
-def contents(subjects: Sequence[Subject], command: str) -> dict[str, Any]:
+def contents(subjects: Sequence[Subject], command: str, remarks: Sequence[str] = ()) -> dict[str, Any]:
     """Everything that the page shows, and what its download holds; numbers that are not finite are ``null``.
 
     Args:
         subjects: in the order of the page.
         command: the command line that makes the page again.
+        remarks: what else is to be minded, in sentences.
     """
     groups = list(dict.fromkeys(one.group for one in subjects))
     found = {
@@ -31,7 +33,7 @@ def contents(subjects: Sequence[Subject], command: str) -> dict[str, Any]:
         "command": command,
         "versions": versions(),
         "verdict": verdict(subjects),
-        "notes": [vars(note) for note in notes(subjects)],
+        "notes": [vars(note) for note in notes(subjects, remarks)],
         "groups": [{"label": name, "colour": COLOURS[i % len(COLOURS)]} for i, name in enumerate(groups)],
         "subjects": [_subject(one, groups.index(one.group)) for one in subjects],
     }
@@ -60,6 +62,7 @@ def _subject(one: Subject, group: int) -> dict[str, Any]:
         "spectrum": _spectrum(one),
         "density": _density(one),
         "surface": None if one.surface is None else _surface(one.surface),
+        **panels(one),
         "remarks": one.report.remarks(),
     }
 
@@ -131,7 +134,6 @@ def _surface(surface: Surface) -> dict[str, Any]:
             "y": surface.y,
             "loss": surface.loss,
             "accuracy": surface.accuracy,
-            "lambda_max": surface.lambda_max,
             "axes": surface.axis_labels,
             "seed": surface.provenance.seed,
             "samples": surface.provenance.samples,

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from analysis.surface.points import LAMBDA_TOLERANCE
 from figures.report.effects import Group, difference, ratio, sentence
 from figures.report.subjects import Subject
 from landscape.errors import FedscapeError
@@ -14,6 +15,8 @@ from trainers.runs.records import SAME_RESULT
 
 Weight = Literal["void", "care", "sound"]
 _FREE = {*SAME_RESULT, "seed"}
+_MAP_TOLERANCE = 2 * LAMBDA_TOLERANCE
+"""How far apart, as a share, λ_max of a map and λ1 may be: the former's error bound, and what differs in rounding."""
 _FEW = 3
 """Models whose like remarks are told one by one."""
 
@@ -77,9 +80,15 @@ def _seed(group: Sequence[Subject], place: int) -> int:
     return seeds[place] if len(set(seeds)) == len(seeds) else -1 - place
 
 
-def notes(subjects: Sequence[Subject]) -> list[Note]:
-    """What can void a conclusion first, then what narrows it, then what is well."""
-    return [*_voiding(subjects), *_narrowing(subjects), *_well(subjects)]
+def notes(subjects: Sequence[Subject], remarks: Sequence[str] = ()) -> list[Note]:
+    """What can void a conclusion first, then what narrows it, then what is well.
+
+    Args:
+        subjects: the models.
+        remarks: what else narrows it, in sentences.
+    """
+    said = [Note("care", f"{text[0].upper()}{text[1:]}.") for text in remarks]
+    return [*_voiding(subjects), *_narrowing(subjects), *said, *_well(subjects)]
 
 
 def _voiding(subjects: Sequence[Subject]) -> list[Note]:
@@ -96,7 +105,24 @@ def _voiding(subjects: Sequence[Subject]) -> list[Note]:
         values = sorted({str(getattr(one.report, name)) for one in subjects})
         if len(values) > 1:
             found.append(Note("void", f"The spectra are of different {name}: {', '.join(values)}."))
+    nets = sorted({f"{one.origin.checkpoint.model.get('name')} ({one.report.parameters:,})" for one in subjects})
+    if len(nets) > 1:
+        several = f"The models are of different networks (parameters): {', '.join(nets)}. Their λ1 do not compare."
+        found.append(Note("void", several))
+    for one in subjects:
+        if (apart := _apart(one)) is not None and apart > _MAP_TOLERANCE:
+            wrong = f"{one.label}: λ_max at the centre of its map and λ1 differ by {apart:.1%}: one of them is wrong."
+            found.append(Note("void", wrong))
     return found
+
+
+def _apart(one: Subject) -> float | None:
+    """How far λ_max in the centre of the map is from λ1, which must be the same; ``None`` without both."""
+    surface, eigen = one.curvature_map, one.report.eigen
+    if surface is None or surface.lambda_max is None or surface.centre is None or not eigen.converged[0]:
+        return None
+    first = float(eigen.values[0])
+    return abs(float(surface.lambda_max[surface.centre]) - first) / abs(first) if first else None
 
 
 def _remarks(subjects: Sequence[Subject], *, largest: bool) -> list[str]:
@@ -150,6 +176,25 @@ def _narrowing(subjects: Sequence[Subject]) -> list[Note]:
                 f"Surfaces are interpolated between measured points, by up to {error:.2g} (relative) in {label}.",
             )
         )
+    return [*found, *_unconverged(subjects)]
+
+
+def _unconverged(subjects: Sequence[Subject]) -> list[Note]:
+    """Which eigenvalues of clients and layers have not converged."""
+    found = []
+    for name in ("clients", "layers"):
+        measured = [(one.label, getattr(one, name)) for one in subjects]
+        doubtful = {label: int((~each.converged[:, 0]).sum()) for label, each in measured if each is not None}
+        worst = {label: count for label, count in doubtful.items() if count}
+        if worst:
+            most = max(worst, key=lambda label: worst[label])
+            found.append(
+                Note(
+                    "care",
+                    f"λ_max of {name} has NOT CONVERGED in {len(worst)} of {len(doubtful)} models, of {most} "
+                    f"in {worst[most]} {name}: they are drawn with a cross.",
+                )
+            )
     return found
 
 
@@ -167,14 +212,18 @@ def _well(subjects: Sequence[Subject]) -> list[Note]:
                 f"Hessian-vector products are symmetric, as they must be, to {max(looked):.1g} beyond rounding.",
             )
         )
+    maps = [apart for one in subjects if (apart := _apart(one)) is not None and apart <= _MAP_TOLERANCE]
+    if maps:
+        found.append(
+            Note(
+                "sound",
+                f"λ_max at the centre of {len(maps)} maps, measured by itself, is λ1 to {max(maps):.1g} of it.",
+            )
+        )
     if not any(one.report.sampling for one in subjects):
         report = subjects[0].report
         found.append(Note("sound", f"Spectra are of all {report.samples:,} {report.split} samples."))
     return found
-
-
-def _beyond(asymmetry: float) -> str:
-    return f", to {asymmetry:.1g} beyond rounding" if asymmetry > 1e-12 else ""
 
 
 def _differing(subjects: Sequence[Subject]) -> dict[str, dict[str, list[str]]]:

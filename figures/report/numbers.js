@@ -37,6 +37,17 @@ function save(name, kind, text) {
   URL.revokeObjectURL(link.href);
 }
 
+// Comma-separated values.
+function table(head, rows) {
+  const quoted = (value) => {
+    const text = value === null || value === undefined ? "" : String(value);
+    // A spreadsheet takes a text that begins so for a formula.
+    const safe = typeof value === "string" && /^[=+\-@\t\r]/.test(text) ? `'${text}` : text;
+    return /[",\n\r]/.test(safe) ? `"${safe.replaceAll('"', '""')}"` : safe;
+  };
+  return [head, ...rows].map((line) => line.map(quoted).join(",")).join("\n");
+}
+
 function choice(id, name, options, chosen, changed) {
   for (const [value, text] of options) {
     const input = element("input", { type: "radio", name, value });

@@ -4,6 +4,10 @@ function drawPictures() {
   drawEigenvalues();
   drawDensity();
   drawSurfaces();
+  drawClients();
+  drawLayers();
+  drawMeans();
+  drawPairs();
 }
 
 function told(value) {
@@ -22,13 +26,31 @@ function origin(s) {
   };
   const list = element("dl");
   for (const [name, value] of Object.entries(facts)) list.append(element("dt", {}, name), element("dd", {}, String(value)));
-  return element("details", {}, element("summary", {}, s.label), list);
+  return element("details", {}, element("summary", {}, `${s.label}: ${s.file}, model ${s.digest.slice(0, 12)}`), list);
 }
 
 function setTheme(dark) {
   document.documentElement.dataset.theme = dark ? "dark" : "light";
-  byId("theme").setAttribute("aria-pressed", String(dark));
+  byId("save-curves").addEventListener("click", () => save("fedscape-training.csv", "text/csv", curvesCsv()));
+byId("save-spectra").addEventListener("click", () => save("fedscape-spectra.csv", "text/csv", spectraCsv()));
+byId("theme").setAttribute("aria-pressed", String(dark));
   drawPictures();
+}
+
+// On paper: light, as wide as a page, the explanations open.
+let shownBefore = null;
+function forPaper() {
+  const closed = [...document.querySelectorAll("main details:not([open])")].filter((each) => !each.closest("#origins, #means-table"));
+  shownBefore = { dark: document.documentElement.dataset.theme === "dark", closed };
+  for (const each of closed) each.open = true;
+  paper = true;
+  setTheme(false);
+}
+
+function forScreen() {
+  for (const each of shownBefore.closed) each.open = false;
+  paper = false;
+  setTheme(shownBefore.dark);
 }
 
 byId("command").textContent = page.command;
@@ -37,10 +59,14 @@ drawHead();
 drawRows();
 choice("curve-choice", "curve", CURVES.filter(([name]) => page.subjects.some((s) => s.curves[name].some((v) => v !== null))), curve, (name) => { curve = name; drawCurves(); });
 surfaceControls();
+clientControls();
+layerControls();
+alignmentControls();
 byId("filter").addEventListener("input", drawRows);
 byId("width").addEventListener("input", drawDensity);
 byId("save-json").addEventListener("click", () => save("fedscape-report.json", "application/json", JSON.stringify(page, null, 1)));
 byId("save-csv").addEventListener("click", () => save("fedscape-report.csv", "text/csv", csv()));
 byId("theme").addEventListener("click", () => setTheme(document.documentElement.dataset.theme !== "dark"));
-window.addEventListener("beforeprint", () => setTheme(false));
+window.addEventListener("beforeprint", forPaper);
+window.addEventListener("afterprint", forScreen);
 setTheme(window.matchMedia("(prefers-color-scheme: dark)").matches);

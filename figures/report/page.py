@@ -13,7 +13,9 @@ from typing import Any
 from analysis.surface.plots.page import plotly_script
 
 _HERE = Path(__file__).parent
-_PARTS = ("numbers.js", "table.js", "charts.js", "surfaces.js", "page.js")
+_PARTS = (
+    "numbers.js", "table.js", "charts.js", "surfaces.js", "clients.js", "layers.js", "alignment.js", "page.js",
+)  # fmt: skip
 
 
 def report_page(found: dict[str, Any]) -> str:

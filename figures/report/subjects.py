@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from analysis import HessianReport, Surface
+from analysis.hessian.client_results import ClientEigenvalues
+from analysis.hessian.layers import LayerEigenvalues
+from figures.report.alignments import Aligned
 from landscape import Checkpoint, Evaluation
 from trainers.runs.records import SAME_RESULT, RecordedRun
 
@@ -53,6 +56,11 @@ class Subject:
         test: loss and accuracy on the whole test set.
         report: the Hessian's spectrum.
         surface: the loss around it; ``None`` where none was asked for.
+        curvature_map: λ_max at the points of a coarser grid in the same plane; ``None`` where none was asked for.
+        clients: λ_max, loss and accuracy on each client's own training data; ``None`` without, as ``missing`` says.
+        layers: λ_max of each layer's block of the Hessian; ``None`` where none was asked for.
+        alignment: local against global, as it was given; ``None`` where nothing was given of this model.
+        missing: why something that was asked for is not there, by the names above.
     """
 
     label: str
@@ -61,6 +69,11 @@ class Subject:
     test: Evaluation
     report: HessianReport
     surface: Surface | None
+    curvature_map: Surface | None = None
+    clients: ClientEigenvalues | None = None
+    layers: LayerEigenvalues | None = None
+    alignment: Aligned | None = None
+    missing: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def seed(self) -> int:
@@ -76,10 +89,7 @@ def grouped(models: Sequence[Origin]) -> list[str]:
     """
     keys = [_key(model) for model in models]
     first = {key: models[keys.index(key)] for key in dict.fromkeys(keys)}
-    names = {
-        key: model.checkpoint.label if model.recorded is None else model.recorded.algorithm
-        for key, model in first.items()
-    }
+    names = {key: _algorithm(model) for key, model in first.items()}
     for told in (_parameters, _round, _folder):
         again = [key for key in names if list(names.values()).count(names[key]) > 1]
         alike = {key: [first[other] for other in again if names[other] == names[key]] for key in again}
@@ -109,6 +119,14 @@ def _key(model: Origin) -> str:
     if model.recorded is None:
         return str(model.file)
     return f"{model.recorded.configuration} {model.checkpoint.round} {model.checkpoint.client}"
+
+
+def _algorithm(model: Origin) -> str:
+    """The algorithm, or what its file is called, and whose local model it is."""
+    if model.recorded is None:
+        return model.checkpoint.label
+    client = model.checkpoint.client
+    return model.recorded.algorithm if client is None else f"{model.recorded.algorithm}, client {client}"
 
 
 def _parameters(model: Origin, others: Sequence[Origin]) -> str:

@@ -4,7 +4,12 @@ const MOST_RELIEFS = 8; // a browser has so many drawing contexts of WebGL at on
 const surface = { quantity: "loss", view: "relief", scale: "log" };
 let camera = { eye: { x: 1.75, y: -1.75, z: 1.05 }, center: { x: 0, y: 0, z: -0.12 } };
 let turning = false;
-const withSurface = () => visible().filter((s) => s.surface);
+// What is drawn of a model: x, y, and the values by row; λ_max has a coarser grid of its own.
+function heights(s, quantity) {
+  const from = quantity === "lambda_max" ? s.curvature_map : s.surface;
+  return from && from[quantity] ? { x: from.x, y: from.y, z: from[quantity] } : null;
+}
+const withSurface = () => visible().filter((s) => heights(s, surface.quantity));
 
 function canRelief() {
   const canvas = document.createElement("canvas");
@@ -12,12 +17,12 @@ function canRelief() {
 }
 
 function surfaceControls() {
-  const subjects = page.subjects.filter((s) => s.surface);
-  if (!subjects.length) {
-    byId("surface-told").textContent = "No surfaces were measured (--no-surface).";
-    return;
+  const there = Object.keys(QUANTITIES).filter((q) => page.subjects.some((s) => heights(s, q)));
+  if (!there.length) {
+    byId("surface-told").textContent = "No surfaces were measured (--without surfaces).";
+    return byId("surface-controls").remove();
   }
-  const there = Object.keys(QUANTITIES).filter((q) => subjects.every((s) => s.surface[q]));
+  surface.quantity = there[0];
   if (!canRelief()) surface.view = "map";
   choice("quantity-choice", "quantity", there.map((q) => [q, QUANTITIES[q][0]]), surface.quantity, (q) => { surface.quantity = q; drawSurfaces(); });
   choice("view-choice", "view", [["relief", "relief"], ["map", "map"]], surface.view, (v) => { surface.view = v; drawSurfaces(); });
@@ -29,7 +34,8 @@ function drawSurfaces() {
   const relief = surface.view === "relief";
   const subjects = relief ? withSurface().slice(0, MOST_RELIEFS) : withSurface();
   const left = withSurface().length - subjects.length;
-  const values = subjects.flatMap((s) => s.surface[surface.quantity].flat()).filter((v) => v !== null);
+  const fields = subjects.map((s) => heights(s, surface.quantity));
+  const values = fields.flatMap((f) => f.z.flat()).filter((v) => v !== null);
   const logarithmic = surface.scale === "log" && surface.quantity !== "accuracy" && values.every((v) => v > 0);
   const told = (v) => (v === null ? null : logarithmic ? Math.log10(v) : factor * v);
   const range = values.length ? [told(Math.min(...values)), told(Math.max(...values))] : [0, 1];
@@ -45,10 +51,10 @@ function drawSurfaces() {
     const plot = element("div", { class: "plot", role: "group", "aria-label": `${title} around ${s.label}` });
     byId("grid").append(element("figure", {}, element("figcaption", {}, s.label), plot));
     const data = {
-      x: s.surface.x, y: s.surface.y, z: s.surface[surface.quantity].map((row) => row.map(told)), colorscale: "Viridis",
-      customdata: s.surface[surface.quantity].map((row) => row.map((v) => (v === null ? null : factor * v))),
+      x: fields[k].x, y: fields[k].y, z: fields[k].z.map((row) => row.map(told)), colorscale: "Viridis",
+      customdata: fields[k].z.map((row) => row.map((v) => (v === null ? null : factor * v))),
       hovertemplate: "(%{x:.3g}, %{y:.3g}): %{customdata:.4g}<extra></extra>",
-      showscale: k === 0, colorbar: { title: { text: title, side: "right" }, thickness: 12, len: 0.8, ...ticks },
+      showscale: k === 0, colorbar: { title: { text: folded(title), side: "right" }, thickness: 12, len: 0.8, ...ticks },
     };
     const [xt, yt] = ["first direction", "second direction"];
     if (relief) {
@@ -59,12 +65,12 @@ function drawSurfaces() {
       };
       for (const each of [scene.xaxis, scene.yaxis, scene.zaxis]) each.title.font = { size: 11 };
       Plotly.newPlot(plot, [{ ...data, type: "surface", cmin: range[0], cmax: range[1] }],
-        layout({ scene, margin: { l: 0, r: 0, t: 0, b: 0 } }), OPTIONS);
+        layout({ scene, margin: { l: 0, r: 0, t: 0, b: 0 } }, "relief"), OPTIONS);
       plot.on("plotly_relayout", (change) => turnAll(plot, change));
     } else {
       Plotly.newPlot(plot, [{ ...data, type: "heatmap", zmin: range[0], zmax: range[1] },
         { x: [0], y: [0], mode: "markers", marker: { symbol: "cross-thin", size: 11, line: { width: 2, color: "#fff" } }, hoverinfo: "skip", showlegend: false }],
-        layout({ xaxis: axis(xt), yaxis: axis(yt, { scaleanchor: "x" }), margin: { l: 50, r: 10, t: 5, b: 45 } }), OPTIONS);
+        layout({ xaxis: axis(xt), yaxis: axis(yt, { scaleanchor: "x" }), margin: { l: 50, r: 10, t: 5, b: 45 } }, "relief"), OPTIONS);
     }
   });
 }

@@ -79,13 +79,6 @@ function drawRows() {
 }
 
 function csv() {
-  const quoted = (value) => {
-    const text = value === null || value === undefined ? "" : String(value);
-    // A spreadsheet takes a text that begins so for a formula.
-    const safe = typeof value === "string" && /^[=+\-@\t]/.test(text) ? `'${text}` : text;
-    return /[",\n]/.test(safe) ? `"${safe.replaceAll('"', '""')}"` : safe;
-  };
   const names = Object.keys(page.subjects[0].scores);
-  const lines = page.subjects.map((s) => [s.label, s.seed, s.round, s.file, s.digest, ...names.map((n) => s.scores[n])]);
-  return [["model", "seed", "round", "file", "digest", ...names], ...lines].map((line) => line.map(quoted).join(",")).join("\n");
+  return table(["model", "seed", "round", "file", "digest", ...names], page.subjects.map((s) => [s.label, s.seed, s.round, s.file, s.digest, ...names.map((n) => s.scores[n])]));
 }

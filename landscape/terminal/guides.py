@@ -317,15 +317,15 @@ _ALL = (
     ),
     Guide(
         "python -m figures report",
-        "Write one page of models to pass around: verdict, what to trust, curves, spectra, surfaces.",
+        "Write one page of models to pass around: verdict, what to trust, spectra, surfaces, clients.",
         (
             ("runs/*", "all runs, in report.html; those that differ in their seed alone are a group"),
-            ("runs/fedavg runs/fedasam -o two.html", "two of them"),
-            ("runs/* --no-surfaces --samples 500", "quickly, on 500 samples"),
+            ("runs/* --without surfaces clients --samples 500", "quickly, on 500 samples"),
+            ("runs/* --alignment alignment", "with what 'fedscape alignment runs/* --out alignment' measured"),
         ),
         (
-            "--out", "--top", "--points", "--no-surfaces", "--samples", "--split", "--data-dir", "--device", "--seed",
-            "--quiet", "--force",
+            "--out", "--top", "--points", "--without", "--curvature-map", "--alignment", "--samples", "--split",
+            "--data-dir", "--device", "--seed", "--quiet", "--force",
         ),
         "CKPT [CKPT ...] [OPTIONS]",
     ),

@@ -98,7 +98,7 @@ def test_the_usual_measurements_are_those_of_compare(folder, run, monkeypatch):
         asked.setdefault(kind, []).append(recipe)
         return {"loss": 1.0, "accuracy": 1.0}
 
-    monkeypatch.setattr(Measurements, "_made", note)
+    monkeypatch.setattr(Measurements, "made", note)
     run.spectrum()
     run.surface()
     run.compare(folder / "b")

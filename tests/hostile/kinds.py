@@ -24,6 +24,8 @@ from analysis.surface import store as surface_store
 from analysis.surface.values import Surface
 from figures.graph.grid import read_grid
 from figures.graph.kinds import KINDS as MEASUREMENTS
+from figures.report.alignments import read_alignments
+from figures.report.panels import _alignment as _alignment_panel
 from landscape import Checkpoint, FedscapeError, Partition, load_dataset
 from landscape.checkpoints import ClientWork
 from landscape.checkpoints.foreign import open_checkpoint
@@ -265,6 +267,35 @@ def _measured(kind: str) -> Callable[[Path], Any]:
     return lambda path: MEASUREMENTS[kind].read(path)
 
 
+def _of_report(path: Path) -> None:
+    (found,), _ = read_alignments([path], ["0" * 64])
+    if found is not None:
+        _alignment_panel(found), found.maps()
+
+
+_OF_CLIENTS = {
+    "title": "fedavg", "label": "fedavg", "round": 2, "local": False, "hvps": 20, "clients": [0, 1], "samples": [5, 6],
+    "losses": [0.5, 0.6], "values": [[2.0], [3.0]], "bounds": [[0.1], [0.1]], "converged": [[True], [False]],
+    "accuracies": [0.5, 1.0], "consistency": None, "client": None, "noise": [0.0, 0.0],
+    "label_counts": [[5, 0], [3, 3]],
+}  # fmt: skip
+_OF_LAYERS = {
+    "layers": ["1", "3"], "parameters": [4, 2], "values": [[1.5], [None]], "bounds": [[0.1], [None]],
+    "converged": [[True], [False]], "hvps": 20, "noise": [0.0, 0.0],
+}  # fmt: skip
+_MEAN = {"value": 0.5, "stderr": 0.1, "low": 0.2, "high": 0.8, "measurement_error": 0.0, "count": 2, "left_out": 0}
+_ALIGNMENT = {
+    "asked": {"top": 5, "rho": 0.05, "ascent": "sam"},
+    "runs": [{
+        "run": "runs/fedavg", "label": "fedavg", "rounds": [{
+            "round": 2, "model_digest": "0" * 64, "clients": [0, 1], "clients_with_data": 3, "order": [1, 0],
+            "ordered": "by id", "local_models_of": [0], "means": {"gradient_cosine": _MEAN}, "notes": ["a note"],
+            "gradients": {"cosines": [[1.0, 0.2], [0.2, 1.0]]},
+        }],
+    }],
+}  # fmt: skip
+
+
 def _judged(path: Path) -> None:
     """Run a file of code, as what a reader might do."""
     exec(path.read_text(), {"FedscapeError": FedscapeError})
@@ -309,6 +340,9 @@ KINDS: dict[str, Kind] = {
     "eigenvalues": Kind(_half_done, "torch", _eigenvalues),
     "alignment state": Kind(_alignment, "lines", _read_alignment),
     "corruptions state": Kind(_corruptions, "lines", _read_corruptions),
+    "clients": Kind(_written("clients.json", _OF_CLIENTS), "json", _measured("clients")),
+    "layers": Kind(_written("layers.json", _OF_LAYERS), "json", _measured("layers")),
+    "alignment": Kind(_written("alignment.json", _ALIGNMENT), "json", _of_report),
     "failure": Kind(_written("failure.json", {"reason": "no space left", "content": {"a": [1]}}), "json", _failure),
     "state dict": Kind(_foreign, "torch", _open_foreign),
     "safetensors": Kind(_safetensors, "bytes", _open_foreign),

@@ -1,14 +1,19 @@
 """The report page in a browser: what a reader does with it works, and it asks for nothing."""
 
+import csv
+import re
 import shutil
 from dataclasses import replace
 
 import pytest
 
-from analysis.source import Source
-from figures.report import contents, report_page
+from analysis.alignment import measure_alignment
+from figures.alike import Panels
+from figures.report import contents, read_alignments, report_page
 from figures.reporting import measured
-from tests.figures.report.test_page import NASTY, RECIPE, runs  # noqa: F401 - a fixture
+from figures.reporting import opened as opened_models
+from landscape.storage.files import write_json
+from tests.figures.report.test_page import NASTY, RECIPE, SOURCE, runs  # noqa: F401 - a fixture
 
 playwright = pytest.importorskip("playwright.sync_api", reason="the browser is driven by playwright")
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
@@ -17,12 +22,27 @@ INSIDE = ("file:", "data:", "blob:")
 FLAGS = ["--no-sandbox", "--use-gl=angle", "--use-angle=swiftshader", "--enable-unsafe-swiftshader"]
 
 
+LONG = "encoder.block.with.a.very.long.name." * 8
+
+
 @pytest.fixture(scope="module")
 def opened(runs, tmp_path_factory):  # noqa: F811
     folder = tmp_path_factory.mktemp("page")
-    subjects = measured(runs, folder, replace(RECIPE, points=5), Source(device="cpu", samples=40))
-    found = contents(subjects, "fedscape report runs/*")
+    models, panels = opened_models(runs, SOURCE), Panels(curvature_map=3)
+    subjects = measured(models, folder, replace(RECIPE, points=5), SOURCE, panels=panels)
+    aligned = measure_alignment(runs[:2], "all", parts=("gradients", "perturbations"), device="cpu", samples=30)
+    write_json(folder / "alignment.json", aligned.to_dict())
+    found, _ = read_alignments([folder], [one.checkpoint.digest() for one in models])
+    found = contents(
+        [replace(one, alignment=each) for one, each in zip(subjects, found, strict=True)], "fedscape report runs/*"
+    )
     found["subjects"][2]["label"] = found["groups"][1]["label"] = NASTY
+    for one in found["subjects"]:
+        one["layers"]["names"][:2] = [NASTY, LONG]
+        one["layers"]["names"][2] = "=1+1"
+    for one in found["subjects"][:2]:
+        one["alignment"]["titles"]["gradient_cosine"] = one["alignment"]["maps"][0]["title"] = NASTY
+        one["alignment"]["notes"], one["alignment"]["ordered"] = [NASTY], NASTY
     (folder / "report.html").write_text(report_page(found), encoding="utf-8")
     with playwright.sync_playwright() as drive:
         browser = drive.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
@@ -95,11 +115,106 @@ def test_the_slider_widens_the_kernel_and_keeps_the_area(view):
 
 
 def test_quantity_view_and_scale_switch(view):
-    view.get_by_label("accuracy", exact=True).check()
+    view.locator("#quantity-choice").get_by_label("accuracy", exact=True).check()
     view.get_by_label("map", exact=True).check()
     view.wait_for_function("document.querySelectorAll('#grid .heatmaplayer').length === 3")
     values = view.evaluate("document.querySelector('#grid .plot').data[0].z.flat()")
     assert all(0 <= value <= 100 for value in values)
+
+
+def test_the_curvature_has_a_grid_of_its_own(view):
+    view.locator("#quantity-choice").get_by_label("λ_max", exact=True).check()
+    view.wait_for_function("document.querySelector('#grid .plot').data[0].z.length === 3")
+    view.locator("#quantity-choice").get_by_label("loss", exact=True).check()
+    view.wait_for_function("document.querySelector('#grid .plot').data[0].z.length === 5")
+
+
+FOLLOWED = "document.getElementById('clients').data.at(-1)"
+
+
+def test_a_client_is_followed_over_the_models_of_its_partition(view):
+    assert view.evaluate(f"{FOLLOWED}.x.length") == 0
+    view.get_by_label("Follow").focus()
+    view.keyboard.press("ArrowDown")  # client 0, without a mouse
+    drawn, ours = view.evaluate(f"[{FOLLOWED}.x, page.subjects.map(s => s.clients.lambda_max[0])]")
+    assert [x for x in drawn if x is not None] == [
+        ours[0],
+        ours[2],
+        ours[1],
+    ]  # seed 0 has one partition, seed 1 another
+    assert drawn.count(None) == 2
+    assert "Client 0. fedavg, seed 0: " in view.locator("#client-told").inner_text()
+    view.locator("#clients-quantity").get_by_label("accuracy").check()
+    assert view.evaluate(f"{FOLLOWED}.x[0]") == 100 * view.evaluate("page.subjects[0].clients.accuracy[0]")
+    view.get_by_label("by label mix").check()
+    assert view.evaluate(f"{FOLLOWED}.x[0]") == view.evaluate("page.subjects[0].clients.effective_labels[0]")
+
+
+def test_pointing_at_a_client_follows_it(view):
+    view.locator("#clients").scroll_into_view_if_needed()
+    box = view.locator("#clients .scatterlayer .trace path.point").nth(1).bounding_box()
+    view.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
+    view.wait_for_function(f"{FOLLOWED}.x.length === 3")
+    view.mouse.move(5, 5)
+    view.wait_for_function(f"{FOLLOWED}.x.length === 0")
+
+
+def test_layers_are_rows_from_the_input_down_and_all_is_below_the_whole(view):
+    rows = view.evaluate("document.getElementById('layers').layout.yaxis.ticktext")
+    assert rows[-1] == "<b>whole model</b>"
+    assert "&lt;/script&gt;&lt;img" in rows[0]
+    assert len(rows[1]) < 80
+    first = view.evaluate("document.getElementById('layers').data[0].x")
+    assert max(first[:-1]) <= first[-1] * 1.001
+
+
+def test_local_against_global_has_means_pairs_and_names_that_stay_text(view):
+    assert "Not measured of 1 model: not in what --alignment gave" in view.locator("#alignment-absent").inner_text()
+    view.locator("#mean").select_option("gradient_cosine")
+    assert view.evaluate("document.getElementById('means').data.length") == 4
+    assert NASTY in view.locator("#mean").inner_text()
+    cells = view.evaluate("document.getElementById('pairs').data[0].z")
+    assert cells == view.evaluate("page.subjects[0].alignment.maps[0].values")
+    view.locator("#pairs-model").select_option(index=1)
+    assert view.evaluate("document.getElementById('pairs').data[0].z") != cells
+    view.locator("#pairs-map").select_option("gains")
+    assert view.evaluate("document.getElementById('pairs').data[0].zmin") < 0
+    view.locator("#means-table summary").click()
+    told = view.locator("#means-rows tbody tr").nth(0).inner_text()
+    loss = view.evaluate("page.subjects[0].alignment.rounds[0].means.loss.value")
+    assert told.startswith(f"loss of the federation, f(w)\t{loss:.4g}")
+
+
+@pytest.mark.parametrize(
+    ("button", "head", "lines"),
+    [
+        ("clients", "model,client,partition,samples,lambda_max,error_bound,converged,loss,accuracy", 12),
+        ("layers", "model,place,layer,parameters,lambda_max,error_bound,converged", 9),
+        ("means", "model,round,quantity,value,stderr,measurement_error,low,high,count,left_out", None),
+        ("curves", "model,round,test_accuracy,test_loss,train_loss", 6),
+        ("eigenvalues", "model,eigenvalue,value,error_bound,converged,low,high", 6),
+    ],
+)  # fmt: skip
+def test_each_panel_saves_its_table_and_no_cell_is_a_formula(view, button, head, lines):
+    with view.expect_download() as saved:
+        view.get_by_role("button", name=f"Save the {button} (CSV)").click()
+    rows = list(csv.reader(saved.value.path().read_text(encoding="utf-8").splitlines()))
+    assert ",".join(rows[0]).startswith(head)
+    assert lines is None or len(rows) == 1 + lines
+    numbers = r"-?[\d.]+(e[+-]?\d+)?"
+    assert not [cell for row in rows for cell in row if cell[:1] in "=+-@" and cell and not re.fullmatch(numbers, cell)]
+
+
+def test_paper_is_light_and_as_wide_as_a_page_and_the_screen_comes_back(view):
+    view.get_by_role("button", name="Dark").click()
+    view.evaluate("window.dispatchEvent(new Event('beforeprint'))")
+    assert view.evaluate("document.documentElement.dataset.theme") == "light"
+    assert view.evaluate("['curves', 'clients', 'layers', 'means'].every(id => byId(id)._fullLayout.width === 700)")
+    assert view.locator("#of-clients details[open]").count() == 1
+    view.evaluate("window.dispatchEvent(new Event('afterprint'))")
+    assert view.evaluate("document.documentElement.dataset.theme") == "dark"
+    assert view.evaluate("byId('curves')._fullLayout.width") > 1000
+    assert view.locator("#of-clients details[open]").count() == 0
 
 
 def test_dark_and_phone_fit(opened):

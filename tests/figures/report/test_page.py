@@ -9,14 +9,15 @@ from dataclasses import replace
 import pytest
 
 from analysis.source import Source
-from figures.alike import Recipe
+from figures.alike import Panels, Recipe
 from figures.report import Origin, contents, grouped, notes, report_page, verdict
-from figures.reporting import measured, write_report
+from figures.reporting import measured, opened, write_report
 from landscape import FedscapeError
 from trainers import FedAvg, FedProx, FedSAM, Settings, train
 
 NASTY = "</script><img src=x onerror=alert(1)>\"'&=1+1"
 SMALL = Settings(rounds=2, clients=4, per_round=2, local_steps=1, device="cpu", model="digits_mlp")
+SOURCE = Source(device="cpu", samples=40)
 RECIPE = Recipe(top=2, points=3, probes=2, steps=5, trace_tolerance=0.5)
 
 
@@ -32,7 +33,7 @@ def runs(tmp_path_factory):
 @pytest.fixture(scope="module")
 def subjects(runs, tmp_path_factory):
     store = tmp_path_factory.mktemp("store")
-    return measured(runs, store, RECIPE, Source(device="cpu", samples=40))
+    return measured(opened(runs, SOURCE), store, RECIPE, SOURCE)
 
 
 def test_numbers_are_those_measured(subjects):
@@ -93,18 +94,18 @@ def test_hostile_names_stay_text_and_only_our_scripts_may_run(subjects):
 
 
 def test_a_second_call_measures_nothing_again(runs, tmp_path, monkeypatch):
-    asked = Recipe(top=1, points=3, probes=2, steps=4), Source(device="cpu", samples=30)
-    write_report(runs[:1], tmp_path / "r.html", asked[0], source=asked[1])
+    asked = {"recipe": Recipe(top=1, points=3, probes=2, steps=4), "panels": Panels(curvature_map=3), "source": SOURCE}
+    write_report(runs[:1], tmp_path / "r.html", **asked)
     first = (tmp_path / "r.html").read_bytes()
     monkeypatch.setattr("figures.graph.store.Store._measure", None)
-    write_report(runs[:1], tmp_path / "r.html", asked[0], source=asked[1])
+    write_report(runs[:1], tmp_path / "r.html", **asked)
     assert (tmp_path / "r.html").read_bytes() == first
 
 
 @pytest.mark.parametrize(("paths", "message"), [((), "a report is of at least one model"), ((0, 0), "is given twice")])
 def test_what_is_no_report_is_refused(runs, paths, message):
     with pytest.raises(FedscapeError, match=message):
-        measured([runs[i] for i in paths], runs[0].parent, RECIPE, Source())
+        opened([runs[i] for i in paths], Source())
 
 
 def test_of_many_comparisons_those_that_tell_nothing_are_folded(subjects):
