@@ -59,7 +59,7 @@ def main() -> None:
     if name == "demo":
         # Idle threads sleep: threads that spin take several times as long where other work keeps the cores busy.
         os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
-        call(PYTHON, "-m", "figures", "demo", *rest)
+        call(PYTHON.with_name("fedscape"), "demo", *rest)
     elif name == "test":
         call(PYTHON, "-m", "ruff", "check", ".")
         call(PYTHON, "-m", "ruff", "format", "--check", ".")

@@ -8,7 +8,7 @@ gradient, of evaluation and of a product, on random inputs of the size that its 
 
 from __future__ import annotations
 
-import sys
+import argparse
 import time
 from collections.abc import Callable
 
@@ -61,8 +61,13 @@ def step_of(module: torch.nn.Module, data: Samples, task: Task, few: int, many: 
 
 def main() -> None:
     """Measure and print."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("models", nargs="*", metavar="MODEL", help=f"which of {', '.join(SIZES)} (default: all)")
+    models = parser.parse_args().models
+    if unknown := [name for name in models if name not in SIZES]:
+        parser.error(f"there is no size for '{unknown[0]}': give some of {', '.join(SIZES)}")
     torch.set_num_threads(1)
-    for name in sys.argv[1:] or SIZES:
+    for name in models or SIZES:
         shape, classes = SIZES[name]
         segments = name.startswith("bisenet")
         few, many = (1, 2) if shape[1] > 64 else (8, 64) if name.startswith("res") else (8, 256)

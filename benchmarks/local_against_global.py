@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -63,7 +63,7 @@ STUDIES = {
     "cifar10": Study(
         ("fedavg", "fedsam", "fedsmoo", "fedlesam"),
         "--data cifar10 --model lenet_fed --clients 100 --per-round 10 --local-epochs 1 --batch-size 50 --lr 0.1",
-        (0,), 100, {"barrier_pairs": 0, "samples": 50, "tolerance": 0.01},
+        (0,), 100, {"barrier_pairs": 0, "samples": 25, "tolerance": 0.05, "trace_probes": 2},
     ),
 }  # fmt: skip
 SHOWN = {
@@ -77,6 +77,17 @@ SHOWN = {
     "lambda_max_global_local": "λ_max of f at w_i",
 }
 """Columns of the table of means, beside the accuracy."""
+USED = {
+    "used_length": "‖ε_i‖",
+    "used_cosine_with_own": "cos(ε_i, ∇f_i)",
+    "used_cosine_with_global": "cos(ε_i, ∇f)",
+    "used_global_gain_at_rho": "rise of f by ε_i, at ρ",
+    "used_agreement": "‖Σ p_i ε_i‖ / Σ p_i ‖ε_i‖",
+    "used_worst_case_found": "worst rise found by Σ p_i ε_i, at ρ",
+    "server_cosine_with_global": "cos(u, ∇f)",
+    "server_worst_case_found": "worst rise found by u, at ρ",
+}
+"""Columns of the table of the perturbations that algorithms used: ε_i of their clients, u of their servers."""
 
 Numbers = Mapping[str, float]
 """Quantities of one run by name, as in :data:`analysis.alignment.results.TITLES`, and ``test_accuracy``."""
@@ -91,7 +102,7 @@ class Claim:
     Attributes:
         paper: which.
         sentence: the claim.
-        quantity: what is compared, of :data:`SHOWN` and others; or two, whose ratio within a run is.
+        quantity: what is compared, of :data:`SHOWN`, :data:`USED` and others; or two, whose ratio within a run is.
         runs: the algorithm, and the one that it is compared with; ``None``: with the number ``than``.
         sign: whether the first must be ``lower`` or ``higher``.
         kind: whether values are divided or subtracted.
@@ -117,17 +128,25 @@ def _flatter(paper: str, name: str, than: str) -> list[Claim]:
     ]
 
 
+def _closer(paper: str, name: str) -> Claim:
+    """What a paper's method perturbs clients by is nearer to f's ascent than FedSAM's steps are."""
+    sentence = f"{name}'s clients perturb nearer to f's ascent than fedsam's (cosine of ε_i and ∇f)"
+    return Claim(paper, sentence, "used_cosine_with_global", (name, "fedsam"), "higher", "difference")
+
+
 CLAIMS = [
     *_flatter("FedSAM (Qu et al. 2022; Caldarola et al. 2022)", "fedsam", "fedavg"),
     *_flatter("FedASAM (Caldarola et al. 2022)", "fedasam", "fedavg"),
     *_flatter("FedGAMMA (Dai et al. 2023)", "fedgamma", "fedsam"),
     *_flatter("FedSMOO (Sun et al. 2023)", "fedsmoo", "fedsam"),
+    _closer("FedSMOO (Sun et al. 2023)", "fedsmoo"),
     Claim(
         "FedLESAM (Fan et al. 2024), FedGF (Lee & Yoon 2024)",
         "FedSAM's clients do not perturb towards the worst case of f (share of the rise found below one half)",
         "worst_case_found", ("fedsam", None), "lower", "difference", 0.5,
     ),
     *_flatter("FedLESAM (Fan et al. 2024)", "fedlesam", "fedsam"),
+    _closer("FedLESAM (Fan et al. 2024)", "fedlesam"),
     Claim(
         "FedGloSS (Caldarola et al. 2025)",
         "FedSAM's local models are at flatter points of their own losses than of f (λ_max at w_i)",
@@ -139,10 +158,17 @@ CLAIMS = [
         ("lambda_max_global", "lambda_max_own_local"), ("fedsam", None), "higher",
     ),
     *_flatter("FedGloSS (Caldarola et al. 2025)", "fedgloss", "fedsam"),
+    Claim(
+        "FedGloSS (Caldarola et al. 2025)",
+        "FedGloSS's server perturbs uphill on f (cosine with ∇f above 0)",
+        "server_cosine_with_global", ("fedgloss", None), "higher", "difference", 0.0,
+    ),
     *_flatter("FedGF (Lee & Yoon 2024)", "fedgf", "fedsam"),
+    _closer("FedGF (Lee & Yoon 2024)", "fedgf"),
     *_flatter("FedSWA (Liu et al. 2025)", "fedswa", "fedsam"),
     *_flatter("FedNSAM", "fednsam", "fedsam"),
     *_flatter("FedWMSAM", "fedwmsam", "fedsam"),
+    _closer("FedWMSAM", "fedwmsam"),
 ]  # fmt: skip
 """In our words: what follows for λ_max, accuracy and the clients' steps if a paper's argument holds here."""
 
@@ -200,7 +226,7 @@ def words(settings: Settings, name: str, alpha: str) -> list[str]:
 def _group(found: Results, name: str, alpha: str, quantity: str | tuple[str, str]) -> Group:
     runs = {seed: numbers for (n, a, seed), numbers in found.items() if (n, a) == (name, alpha)}
     if isinstance(quantity, str):
-        values = {seed: numbers[quantity] for seed, numbers in runs.items()}
+        values = {seed: numbers.get(quantity, np.nan) for seed, numbers in runs.items()}
     else:
         values = {seed: numbers[quantity[0]] / numbers[quantity[1]] for seed, numbers in runs.items()}
     return Group(name, {seed: value for seed, value in values.items() if np.isfinite(value)})
@@ -218,7 +244,7 @@ def judged(claim: Claim, alpha: str, found: Results) -> tuple[str, str]:
     else:
         second = _group(found, claim.runs[1], alpha, claim.quantity)
     if not (first.values and second.values):
-        return "undecided", "no seed ended"
+        return "undecided", "not measured"
     effect = compare(first, second)
     shares = claim.quantity == "test_accuracy"
     scale, unit = (100.0, " points") if shares else (1.0, "")
@@ -250,13 +276,32 @@ def claims_table(settings: Settings, found: Results) -> Table:
 def means_table(alpha: str, found: Results) -> Table:
     """A row for each algorithm: means over the seeds."""
     rows: list[tuple[str | float | None, ...]] = []
-    for name in ALGORITHMS:
-        runs = [numbers for (n, a, _), numbers in found.items() if (n, a) == (name, alpha)]
-        if runs:
-            means = [float(np.mean([numbers[q] for numbers in runs])) for q in SHOWN]
-            accuracy = Share(np.mean([numbers["test_accuracy"] for numbers in runs]))
-            rows.append((name, len(runs), accuracy, *(float(f"{mean:.3g}") for mean in means)))
+    for name, runs in _by_algorithm(alpha, found).items():
+        accuracy = Share(np.mean([numbers["test_accuracy"] for numbers in runs]))
+        rows.append((name, len(runs), accuracy, *(_mean(runs, quantity) for quantity in SHOWN)))
     return Table(("algorithm", "seeds", "test accuracy", *SHOWN.values()), tuple(rows))
+
+
+def used_table(alpha: str, found: Results) -> Table:
+    """A row for each algorithm that perturbs: means over the seeds of what it perturbed by."""
+    rows: list[tuple[str | float | None, ...]] = []
+    for name, runs in _by_algorithm(alpha, found).items():
+        means = [_mean(runs, quantity) for quantity in USED]
+        if any(mean is not None for mean in means):
+            rows.append((name, *means))
+    return Table(("algorithm", *USED.values()), tuple(rows))
+
+
+def _by_algorithm(alpha: str, found: Results) -> dict[str, list[Numbers]]:
+    """The runs of each algorithm, in their order."""
+    every = {name: [numbers for (n, a, _), numbers in found.items() if (n, a) == (name, alpha)] for name in ALGORITHMS}
+    return {name: runs for name, runs in every.items() if runs}
+
+
+def _mean(runs: Sequence[Numbers], quantity: str) -> float | None:
+    """Of three digits; ``None`` where a run has no such number."""
+    values = [numbers.get(quantity, np.nan) for numbers in runs]
+    return float(f"{np.mean(values):.3g}") if np.isfinite(values).all() else None
 
 
 def main(settings: Settings) -> None:
@@ -265,7 +310,9 @@ def main(settings: Settings) -> None:
     found = measured(settings)
     of = "" if settings.study == "digits" else f" ({settings.study})"
     parts = [f"## Claims{of}\n\n{claims_table(settings, found).markdown()}"]
-    parts += [f"## Means at α = {alpha}{of}\n\n{means_table(alpha, found).markdown()}" for alpha in settings.alphas]
+    for alpha in settings.alphas:
+        parts.append(f"## Means at α = {alpha}{of}\n\n{means_table(alpha, found).markdown()}")
+        parts.append(f"## What clients were perturbed by, α = {alpha}{of}\n\n{used_table(alpha, found).markdown()}")
     write(settings.page, "\n".join(parts), "" if settings.study == "digits" else settings.study)
     print(f"tables: {settings.page}")
 

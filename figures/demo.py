@@ -42,10 +42,11 @@ def demo(out: str | Path = "demo", *, force: bool = False, progress: bool = True
     print(f"the table      {text}, {numbers.name}")
     print(f"the runs       {runs[0].path}, {runs[1].path}")
     print(f"in {time.perf_counter() - start:.0f} s. What to try next:")
-    ckpt = runs[1].checkpoint
+    fedavg, fedasam = (run.path for run in runs)
     for command in (
-        f"python -m analysis.hessian {ckpt} --top 20 --density --out {out / 'hessian'}",
-        f"python -m analysis.surface {ckpt} --points 41 --plot {out / 'surface.png'}",
+        f"python -m figures report {fedavg} {fedasam} -o {out / 'report.html'}",
+        f"python -m analysis.hessian {fedasam} --top 20 --density --out {out / 'hessian'}",
+        f"python -m analysis.surface {fedasam} --points 41 --plot {out / 'surface.png'}",
         f"python -m trainers scaffold --rounds {s.rounds} --out {out / 'scaffold'}",
         "python -m trainers --help",
     ):

@@ -14,6 +14,7 @@ from landscape.activations import MAN
 from landscape.autograd.preconditions import require_function
 from landscape.autograd.products import GaussNewtonProducts, HessianProducts, OutputCurvature
 from landscape.autograd.recorded import RecordedProducts
+from landscape.autograd.side_by_side import ProductsSideBySide
 from landscape.checkpoints.checkpoint import Checkpoint
 from landscape.checkpoints.opening import open_for_measurement
 from landscape.compute.graphs import CudaGraph
@@ -275,6 +276,24 @@ class Landscape(Problem):
             raise FedscapeError(f"products are recorded as CUDA graphs, and this landscape is on {self.device}")
         record = partial(CudaGraph, device=self.device)
         return RecordedProducts(self._flat, self.loss, self._batches, at, record)
+
+    def hessians_with(self, others: Sequence[Landscape], w: Tensor) -> ProductsSideBySide | None:
+        """Products with this Hessian and those of subsets of the same data at one point, all at once.
+
+        ``None`` where that gains nothing (:meth:`landscape.autograd.side_by_side.ProductsSideBySide.pays`).  Each rank
+        of a process group computes them over all samples.
+
+        Args:
+            others: as :meth:`subset` gives them of the landscape that this one is a subset of, too.
+            w: the point, [d].
+
+        Raises:
+            FedscapeError: the loss is not a function of the parameters, or not a mean over samples.
+        """
+        batches = [self._batches, *(other._batches for other in others)]
+        if not ProductsSideBySide.pays(self._flat, batches):
+            return None
+        return ProductsSideBySide(self._flat, self.loss, batches, w)
 
     def gauss_newton(
         self, w: Tensor | None = None, kind: OutputCurvature = "ggn", *, seed: int = 0

@@ -15,6 +15,7 @@ import trainers.__main__
 from landscape.terminal.command import read as parsed
 from landscape.terminal.program import COMMANDS
 from tests.conftest import REPOSITORY
+from tests.imports import PACKAGES
 
 PAGES = sorted(
     file.relative_to(REPOSITORY).as_posix()
@@ -46,7 +47,7 @@ def as_module(words: list[str]) -> list[str] | None:
     """The words after ``python -m`` of a command of ours, whichever name it is called by; else ``None``."""
     if words[:1] == ["fedscape"] and words[1:2] and words[1] in COMMANDS:
         return [*COMMANDS[words[1]].split(), *words[2:]]
-    if words[:2] == ["python", "-m"]:
+    if words[:2] == ["python", "-m"] and words[2].split(".")[0] in PACKAGES:
         return words[2:]
     if words[0] in ("torchrun", "sbatch") and "-m" in words:
         return words[words.index("-m") + 1 :]

@@ -30,6 +30,7 @@ from tests.trainers.federations import SETTINGS, SIZES, federation
 from trainers import FedASAM, FedAvg, Mean, Settings, State, train
 from trainers.__main__ import COMMANDS as trainers_commands
 from trainers.__main__ import main
+from trainers.algorithms.combination import Combination
 from trainers.commands import report
 
 SHRUNK = (
@@ -105,10 +106,10 @@ def test_what_is_shrunk_is_there():
 
 
 def test_every_python_block_is_run_by_some_test():
-    """Those of CONTRIBUTING are the worked algorithm and paper below."""
+    """Those of CONTRIBUTING are the worked algorithm and paper below; Flower's is run by tests of trainers.runs."""
     told = {file for file in PAGES if blocks(file, "python")}
     assert told == {*EXECUTED, "CONTRIBUTING.md", "docs/migrating-from-pyhessian.md", "docs/own.md"}
-    assert {file for file in PAGES if blocks(file, "py")} == {"docs/train.md"}
+    assert {file for file in PAGES if blocks(file, "py")} == {"docs/train.md", "docs/recording.md"}
     assert all("class MIFA" in block or "OURS = Paper" in block for block in blocks("CONTRIBUTING.md", "python"))
     known = "sh|python|py|toml|text|mermaid"
     for file in PAGES:
@@ -243,15 +244,19 @@ def test_every_line_of_the_shell_blocks_is_a_command_with_its_options(file, besi
 
 def assert_known(words):
     """A line of a shell block that is no command of ours: of pip, of this repository's scripts, of named programs."""
-    if words[:2] == ["pip", "install"]:
+    if words[0] == "pip":
+        assert words[1] in {"install", "wheel"}, words
         for extra in re.findall(r"\[(\w+)\]", " ".join(words)):
             assert f'"{extra}": [' in text("setup.py"), words
+    elif words == ["python", "-m", "build"]:
+        return  # tests/test_installed.py runs it
     elif words[0] == "python3":
         assert words[1] == "start.py"
         assert f'"{words[2]}"' in text("start.py"), words
     elif words[0] == "python":
-        script = text(words[1])
-        for option in [word for word in words[2:] if word.startswith("--") and word != "--help"]:
+        place, given = (words[2].replace(".", "/") + ".py", words[3:]) if words[1] == "-m" else (words[1], words[2:])
+        script = text(place)
+        for option in [word for word in given if word.startswith("--") and word != "--help"]:
             assert option[2:].replace("-", "_") in script, words
     else:
         assert words[0] in {"fedscape", "jupyter", "mkdocs", "git", "echo"}, words
@@ -372,3 +377,19 @@ def test_files_that_are_linked_exist(file):
 def test_changelog_and_readme_name_every_algorithm():
     assert all(f"`{name}`" in text("README.md") for name in trainers.ALGORITHMS)
     assert len(text("README.md").splitlines()) <= 120
+
+
+def test_the_page_names_the_algorithms_with_parts_and_those_that_refuse_a_local_optimizer():
+    page = " ".join(text("docs/train.md").split())
+
+    def told(between):
+        return {name.lower() for name in re.findall(r"[A-Z]\w+", re.search(between, page)[1])} & set(
+            trainers.ALGORITHMS
+        )
+
+    kinds = dict(trainers.ALGORITHMS.items())
+    named = told(r"\(\[client-level.*?is DP-FedSAM\)\.(.*?) are names for an algorithm")
+    assert named == {name for name, kind in kinds.items() if issubclass(kind, Combination)}
+    refusing = {name for name, kind in kinds.items() if "local_optimizer" in kind().excludes}
+    assert told(r"end and not how\.(.*?): these refuse it") - {"fedlesam"} == refusing
+    assert "local_optimizer" in trainers.FedLESAM(base="scaffold").excludes

@@ -21,7 +21,7 @@ import landscape
 import trainers
 from landscape import Landscape, build_model
 from tests.conftest import REPOSITORY
-from tests.pages import text
+from tests.pages import blocks, text
 from trainers import ALGORITHMS
 from trainers.protocols import PROTOCOLS
 
@@ -241,3 +241,13 @@ def test_the_sources_of_the_site_are_in_its_navigation():
     named = re.findall(r"([\w-]+\.md)$", text("mkdocs.yml"), re.MULTILINE)
     there = {file.name for file in (REPOSITORY / "docs").glob("*.md")}
     assert sorted(named) == sorted(there - {"algorithms.md"})
+
+
+def test_every_benchmark_has_its_row_and_its_command():
+    """Those that others start or import are none of their own."""
+    page = text("docs/benchmarks.md")
+    scripts = {file.stem for file in (REPOSITORY / "benchmarks").glob("*.py") if "__main__" in file.read_text("utf-8")}
+    scripts -= {"flower_rounds", "gpu_checks", "hessian_demo"}
+    assert set(re.findall(r"^\|.*\| `benchmarks/(\w+)\.py` \|", page, re.MULTILINE)) == scripts
+    ((block),) = blocks("docs/benchmarks.md", "sh")
+    assert set(re.findall(r"benchmarks[/.](\w+?)(?:\.py)?$", block, re.MULTILINE)) == scripts

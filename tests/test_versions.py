@@ -13,6 +13,7 @@ from packaging.specifiers import SpecifierSet
 
 from landscape.version import __version__
 from tests.conftest import REPOSITORY
+from tests.imports import tracked
 
 Version = namedtuple("Version", "major minor micro releaselevel serial")
 
@@ -114,3 +115,26 @@ def test_an_environment_of_another_python_is_made_anew(start, tmp_path, minor, c
 def test_the_citation_names_the_version_that_is_there():
     (cited,) = re.findall(r"^version: (\S+)$", text("CITATION.cff"), re.MULTILINE)
     assert cited == __version__
+
+
+def test_the_change_log_and_the_citation_say_of_one_release(monkeypatch):
+    """The newest heading is of the version that is there, and has a date where the citation has it."""
+    headings = re.findall(r"^## (.+)$", text("CHANGELOG.md"), re.MULTILINE)
+    version, date = re.fullmatch(r"(\d+\.\d+\.\d+) \((unreleased|\d{4}-\d\d-\d\d)\)", headings[0]).groups()
+    assert version == __version__ == packaged(monkeypatch)["version"]
+    assert re.findall(r"^date-released: (\S+)$", text("CITATION.cff"), re.MULTILINE) == [date] * (date != "unreleased")
+
+
+def test_the_version_is_said_in_one_place():
+    """Elsewhere it is read from there, or held against it by the tests above."""
+    said = [name for name in tracked() if name.endswith((".py", ".toml")) and f'"{__version__}"' in text(name)]
+    assert said == ["landscape/version.py"]
+
+
+def test_every_extra_is_documented_with_its_packages(monkeypatch):
+    table = re.findall(r"^\| `(\w+)` \| ([^|]+) \| [^|]+ \|$", text("docs/install.md"), re.MULTILINE)
+    told = {extra: packages.split(", ") for extra, packages in table}
+    extras = packaged(monkeypatch)["extras_require"]
+    named = {extra: sorted(Requirement(line).name for line in lines) for extra, lines in extras.items()}
+    assert told.keys() == named.keys()
+    assert all(sorted(packages) == named[extra] for extra, packages in told.items() if extra != "test")

@@ -5,6 +5,7 @@ import importlib
 import os
 import subprocess
 import sys
+import tarfile
 import zipfile
 from pathlib import Path
 
@@ -27,6 +28,9 @@ def wheel(tmp_path_factory) -> Path:
     pack = [sys.executable, "-c", "from setuptools import build_meta; build_meta.build_sdist('..')"]
     subprocess.run(pack, cwd=folder / "sources", check=True, capture_output=True)
     (archive,) = folder.glob("*.tar.gz")
+    with tarfile.open(archive) as packed:
+        beside = {name.partition("/")[2] for name in packed.getnames()}
+    assert {"LICENSE", "README.md", "CHANGELOG.md", "CITATION.cff", "constraints.txt"} <= beside
     build = [*PIP, "wheel", "--no-deps", "--no-build-isolation", "--wheel-dir", folder, archive]
     subprocess.run(build, cwd=folder, check=True)
     (found,) = folder.glob("*.whl")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -18,6 +18,7 @@ from analysis.source import Place, option
 from landscape import FedscapeError
 from landscape.checkpoints.foreign import checkpoint_file
 from landscape.compute.devices import cpu_threads
+from landscape.compute.distributed import joined, rank_and_world
 from landscape.storage.files import write_json, write_text
 from landscape.storage.outputs import ForceFlag, Output, check_outputs, pictures
 from landscape.storage.style import PictureStyle, StyleName
@@ -37,6 +38,7 @@ class Command:
     Gradients, ascent steps and the Hessians' largest eigenspaces are compared at a run's global model; the local models
     that it saved (--save-clients) beside the model received and the aggregate. Every number has its errors: residuals,
     probes, and the sampling of clients where not all are measured. Killed or interrupted, the same command continues.
+    Under torchrun the ranks divide the clients.
     """
 
     runs: Annotated[
@@ -99,12 +101,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
         raise FedscapeError(f"give at least one run directory (see {PROGRAM} --help)")
     who = command.who()
     check_outputs(command.outputs(), [checkpoint_file(path) for path in command.runs], force=command.force)
+    with cpu_threads(command.threads), joined(command.place.device) as device:
+        here = replace(command, place=replace(command.place, device=str(device)))
+        if rank_and_world()[0] == 0:
+            found = _measure(here, who)
+            print(found.on_screen())
+            save(found, command.out, command.style)
+        else:  # the other ranks measure their share
+            _measure(replace(here, quiet=True), who)
+    return 0
+
+
+def _measure(command: Command, who: Who) -> Alignment:
     state = command.out / "alignment.jsonl"
-    with (
-        cpu_threads(command.threads),
-        continuing(f"what was measured so far is in {state}: the same command continues"),
-    ):
-        found = measure_alignment(
+    with continuing(f"what was measured so far is in {state}: the same command continues"):
+        return measure_alignment(
             command.runs,
             who,
             rounds=command.rounds,
@@ -113,9 +124,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
             state=state,
             progress=not command.quiet,
         )
-    print(found.on_screen())
-    save(found, command.out, command.style)
-    return 0
 
 
 def save(found: Alignment, out: Path, style: PictureStyle | StyleName = "screen") -> None:

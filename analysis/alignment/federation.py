@@ -147,9 +147,10 @@ class Federation:
             total.add_(part.gradient(w), alpha=share)
         return total
 
-    def hessian(self, w: Tensor) -> WeightedSum:
-        """∇²f(w)."""
-        return WeightedSum(tuple((share, Hessian(part, w)) for share, part in self.together))
+    def hessian(self, w: Tensor, *, graph_memory: int | None = None) -> WeightedSum:
+        """∇²f(w); ``graph_memory`` as in :meth:`landscape.Landscape.hessian`."""
+        parts = ((share, Hessian(part, w, graph_memory=graph_memory)) for share, part in self.together)
+        return WeightedSum(tuple(parts))
 
 
 class WeightedSum(Multiplying):

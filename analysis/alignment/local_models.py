@@ -16,6 +16,7 @@ from analysis.alignment.federation import Federation
 from analysis.alignment.options import Asked
 from analysis.alignment.perturbations import ascent_scale, ascent_step
 from analysis.alignment.plain import Plain
+from analysis.alignment.ranks import divided, graph_memory
 from analysis.hessian.spectrum.operators import Hessian, Operator
 from analysis.hessian.spectrum.refinement import spent
 from analysis.hessian.spectrum.trace import estimate_trace
@@ -73,29 +74,34 @@ class LocalModels(Plain):
     products: np.ndarray
 
 
-@dataclass
+@dataclass(frozen=True)
 class _Loss:
     """One of the losses f_i or f, with what is measured of it at a point."""
 
     value: Callable[[Tensor], tuple[float, float]]
     gradient: Callable[[Tensor], Tensor]
     hessian: Callable[[Tensor], Operator]
-    products: int = 0
 
-    def measure(self, w: Tensor, asked: Asked, scale: Tensor, curvature: bool) -> tuple[np.ndarray, np.ndarray]:
-        """The five quantities at w and their errors; NaN where the loss is not finite."""
-        found, errors = np.full(5, np.nan), np.zeros(5)
-        found[:2] = self.value(w)
-        if not np.isfinite(found[0]):
-            return np.full(5, np.nan), errors
-        found[2] = self.value(w + ascent_step(self.gradient(w), scale, asked.rho))[0] - found[0]
-        if curvature:
-            operator = self.hessian(w)
-            eigen = eigenspace(operator, 1, asked)
-            trace = estimate_trace(operator, eigen.krylov, tolerance=asked.trace_tolerance, seed=asked.seed)
-            found[3:], errors[3:] = (eigen.values[0], trace.value), (eigen.bounds[0], trace.stderr)
-            self.products += spent(operator, eigen)
-        return found, errors
+    def measure(self, w: Tensor, asked: Asked, scale: Tensor) -> np.ndarray:
+        """The five quantities at w, their errors, and the products spent, [11]; NaN where the loss is not finite."""
+        found, errors, products = np.full(5, np.nan), np.zeros(5), 0
+        loss, accuracy = self.value(w)
+        if np.isfinite(loss):
+            rise = self.value(w + ascent_step(self.gradient(w), scale, asked.rho))[0] - loss
+            found[:3] = loss, accuracy, rise
+            if "curvature" in asked.parts:
+                operator = self.hessian(w)
+                eigen = eigenspace(operator, 1, asked)
+                trace = estimate_trace(
+                    operator,
+                    eigen.krylov,
+                    tolerance=asked.trace_tolerance,
+                    max_probes=asked.trace_probes,
+                    seed=asked.seed,
+                )
+                found[3:], errors[3:] = (eigen.values[0], trace.value), (eigen.bounds[0], trace.stderr)
+                products = spent(operator, eigen)
+        return np.concatenate([found, errors, [products]])
 
 
 def compare_local_models(
@@ -109,7 +115,7 @@ def compare_local_models(
     """Measure the local models of the measured clients.
 
     λ_max and the trace are measured where ``asked.parts`` has ``curvature``: f at n local models costs n eigen-solves
-    over everybody's data.
+    over everybody's data.  The ranks of ``torchrun`` divide the losses and points among them.
 
     Args:
         federation: f and its clients.
@@ -119,71 +125,98 @@ def compare_local_models(
         asked: the ascent step, tolerances, points and pairs.
         told: called with the number of clients done.
     """
-    n, curvature, space = len(local), "curvature" in asked.parts, federation.whole.space
-    everybody = _everybody(federation)
-    own, own_errors, all_, all_errors = (np.full((n, 3, 5), np.nan) for _ in range(4))
-    shared = {
-        place: everybody.measure(w, asked, ascent_scale(asked, w, space), curvature)
-        for place, w in ((0, received), (2, aggregate))
-        if w is not None
-    }
-    products, diverged = 0, np.zeros(n)
-    for i, (client, w_i) in enumerate(zip(federation.clients, local, strict=True)):
-        loss = _of(client)
-        points = {0: received, 1: w_i if bool(w_i.isfinite().all()) else None, 2: aggregate}
-        for place, w in points.items():
-            if w is not None:
-                scale = ascent_scale(asked, w, space)
-                own[i, place], own_errors[i, place] = loss.measure(w, asked, scale, curvature)
-        for place, (values, errors) in shared.items():
-            all_[i, place], all_errors[i, place] = values, errors
-        if np.isfinite(own[i, 1, 0]):
-            all_[i, 1], all_errors[i, 1] = everybody.measure(w_i, asked, ascent_scale(asked, w_i, space), curvature)
-        diverged[i] = float(not (np.isfinite(own[i, 1, 0]) and np.isfinite(all_[i, 1, 0])))
-        products += loss.products
-        told(i + 1)
+    n, everybody = len(local), _everybody(federation, graph_memory(aggregate.device))
+    own, all_, products = _four_ways(federation, everybody, received, local, aggregate, asked, told)
+    diverged = 1.0 - (np.isfinite(own[:, 1, 0]) & np.isfinite(all_[:, 1, 0]))
     sound = [i for i in range(n) if not diverged[i]]
+    lines = [(i, n) for i in sound] + _pairs(sound, asked)
+    heights = _barriers(everybody, lines, [*local, aggregate], [*all_[:, 1, 0], all_[0, 2, 0]], asked)
     to_aggregate, between = np.full(n, np.nan), np.full((n, n), np.nan)
-    for i in sound:
-        to_aggregate[i] = _barrier(everybody, local[i], aggregate, asked)
-    for i, j in _pairs(sound, asked):
-        between[i, j] = between[j, i] = _barrier(everybody, local[i], local[j], asked)
+    for (i, j), height in zip(lines, heights, strict=True):
+        if j == n:
+            to_aggregate[i] = height
+        else:
+            between[i, j] = between[j, i] = height
     distances = [[_distance(w_i, received), _distance(w_i, aggregate)] for w_i in local]
     return LocalModels(
-        own=own,
-        own_errors=own_errors,
-        everybody=all_,
-        everybody_errors=all_errors,
+        own=own[..., :5],
+        own_errors=own[..., 5:10],
+        everybody=all_[..., :5],
+        everybody_errors=all_[..., 5:10],
         to_aggregate=to_aggregate,
         between=between,
         distances=np.where(diverged[:, None] > 0, np.nan, np.array(distances)),
         diverged=diverged,
-        products=np.array([float(products), float(everybody.products)]),
+        products=products,
     )
 
 
-def _of(client: Landscape) -> _Loss:
+def _four_ways(
+    federation: Federation,
+    everybody: _Loss,
+    received: Tensor | None,
+    local: Sequence[Tensor],
+    aggregate: Tensor,
+    asked: Asked,
+    told: Callable[[int], None],
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """What :meth:`_Loss.measure` gives of f_i and of f at the three places, [n, 3, 11] each; the products, [2]."""
+    n, memory = len(local), graph_memory(aggregate.device)
+    each = [_of(client, memory) for client in federation.clients]
+    there = [w_i if bool(w_i.isfinite().all()) else None for w_i in local]
+    at = [[received, w_i, aggregate] for w_i in there]
+    # The rows of clients from here, a loss, a place and the model there: those of f, which take longest, first.
+    shared = [(range(n), everybody, place, w) for place, w in ((0, received), (2, aggregate))]
+    by_client = [([i], everybody, 1, w_i) for i, w_i in enumerate(there)]
+    of_clients = [([i], each[i], place, w) for i in range(n) for place, w in enumerate(at[i])]
+    tasks = [(rows, loss, place, w) for rows, loss, place, w in [*shared, *by_client, *of_clients] if w is not None]
+
+    def measured(k: int) -> list[Tensor]:
+        _, loss, _, w = tasks[k]
+        return [torch.from_numpy(loss.measure(w, asked, ascent_scale(asked, w, federation.whole.space)))]
+
+    number = aggregate.new_empty(0, dtype=torch.float64)
+    found = divided(
+        len(tasks), lambda mine: map(measured, mine), [(11,)], [number], lambda done: told(done * n // len(tasks))
+    )
+    own, all_, products = np.full((n, 3, 11), np.nan), np.full((n, 3, 11), np.nan), np.zeros(2)
+    for (rows, loss, place, _), (numbers,) in zip(tasks, found, strict=True):
+        (all_ if loss is everybody else own)[list(rows), place] = numbers.cpu().numpy()
+        products[int(loss is everybody)] += float(numbers[10])
+    return own, all_, products
+
+
+def _of(client: Landscape, memory: int | None) -> _Loss:
     def value(w: Tensor) -> tuple[float, float]:
         found = client.evaluate(w)
         return found.loss, float("nan") if found.accuracy is None else found.accuracy
 
-    return _Loss(value, client.gradient, lambda w: Hessian(client, w))
+    return _Loss(value, client.gradient, lambda w: Hessian(client, w, graph_memory=memory))
 
 
-def _everybody(federation: Federation) -> _Loss:
+def _everybody(federation: Federation, memory: int | None) -> _Loss:
     def value(w: Tensor) -> tuple[float, float]:
         found = [(share, part.evaluate(w)) for share, part in federation.together]
         accuracies = [float("nan") if one.accuracy is None else share * one.accuracy for share, one in found]
         return float(sum(share * one.loss for share, one in found)), float(sum(accuracies))
 
-    return _Loss(value, federation.gradient, federation.hessian)
+    return _Loss(value, federation.gradient, lambda w: federation.hessian(w, graph_memory=memory))
 
 
-def _barrier(loss: _Loss, start: Tensor, end: Tensor, asked: Asked) -> float:
+def _barriers(
+    loss: _Loss, lines: Sequence[tuple[int, int]], models: Sequence[Tensor], values: Sequence[float], asked: Asked
+) -> list[float]:
+    """The barrier on the line between each pair of models, at which the loss has these values."""
     steps = np.linspace(0.0, 1.0, asked.barrier_points)
-    heights = np.array([loss.value(torch.lerp(start, end, float(t)))[0] for t in steps])
-    found = barrier(steps, heights, 0.0, 1.0)
-    return float("nan") if found is None else found.height
+
+    def on_line(k: int) -> list[Tensor]:
+        i, j = lines[k]
+        between = [loss.value(torch.lerp(models[i], models[j], float(t)))[0] for t in steps[1:-1]]
+        found = barrier(steps, np.array([values[i], *between, values[j]]), 0.0, 1.0)
+        return [torch.tensor([float("nan") if found is None else found.height])]
+
+    number = models[0].new_empty(0, dtype=torch.float64)
+    return [float(height) for (height,) in divided(len(lines), lambda mine: map(on_line, mine), [(1,)], [number])]
 
 
 def _pairs(clients: Sequence[int], asked: Asked) -> list[tuple[int, int]]:

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import numpy as np
 import torch
 
-from analysis.alignment.cost import Work, announce, expected_work
+from analysis.alignment.cost import announce, expected_work
 from analysis.alignment.curvature import Curvature, compare_curvature
 from analysis.alignment.gradients import Gradients, compare_gradients
 from analysis.alignment.local_models import LocalModels, compare_local_models
@@ -19,9 +19,9 @@ from analysis.alignment.options import Asked
 from analysis.alignment.perturbations import Perturbations, UsedPerturbations, cross_gains, measure_used, used_work
 from analysis.alignment.plain import Plain
 from analysis.alignment.results import Alignment, RoundAlignment, RunAlignment
-from analysis.alignment.state import Kept
+from analysis.alignment.state import Kept, opened_state
 from analysis.arguments import grouped
-from analysis.kept import alone, key_of
+from analysis.kept import key_of
 from analysis.source import Place
 from landscape import FedscapeError
 from landscape.checkpoints.foreign import file_and_client
@@ -35,7 +35,10 @@ _DECIDES = {
     "perturbations": ("rho", "ascent", "eta"),
     "used": ("rho", "ascent", "eta"),
     "curvature": ("top", "probes", "tolerance", "seed"),
-    "local": ("rho", "ascent", "eta", "tolerance", "trace_tolerance", "barrier_points", "barrier_pairs", "seed"),
+    "local": (
+        *("rho", "ascent", "eta", "tolerance", "trace_tolerance", "trace_probes", "seed"),
+        *("barrier_points", "barrier_pairs"),
+    ),
 }
 """The options that decide each part's numbers."""
 _OF_A_STEP = 4 * 64
@@ -58,6 +61,9 @@ def measure_alignment(
     Gradients, ascent steps and Hessians are compared at the model w that a round ended with; the local models w_i of
     the round against the model before it and w.  f is over all clients of the run, whoever is measured; the p_i are
     those of the run's objective (``weights.json``).  Models with BatchNorm are measured with the global statistics.
+
+    Under ``torchrun`` every rank makes the same call and gets the same result: passes over data are divided by samples,
+    eigen-solves and lines by clients.
 
     Args:
         runs: run directories, or checkpoints in them.
@@ -84,8 +90,7 @@ def measure_alignment(
             raise FedscapeError(f"{path} is a client's local model: give the run, whose local models are measured")
     files = [(path, rounds_to_measure(path, rounds)) for path in paths]
     count = sum(len(some) for _, some in files)
-    with alone(state), Progress("alignment", count, unit="rounds", enabled=progress) as bar:
-        kept = Kept(state)
+    with opened_state(state) as kept, Progress("alignment", count, unit="rounds", enabled=progress) as bar:
         found = []
         done = 0
         machine = ("", "")
@@ -240,8 +245,7 @@ def _announce(opened: OpenedRound, asked: Asked, rounds: int) -> None:
     one = expected_work(federation, len(opened.local), opened.received is not None, asked)
     if (used := opened.used) is not None and "used" in asked.parts:
         one += used_work(len(used.steps), used.server is not None, used.elsewhere)
-    work = Work(one.evaluations * rounds, one.gradients * rounds, one.products * rounds)
-    announce(work, federation, rounds, f"{len(federation.measured)} of {federation.population} clients")
+    announce(one * rounds, federation, rounds, f"{len(federation.measured)} of {federation.population} clients")
 
 
 def _told_apart(runs: Sequence[RunAlignment]) -> list[RunAlignment]:

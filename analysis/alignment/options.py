@@ -36,6 +36,8 @@ class Asked:
     """relative error wanted of eigenvalues"""
     trace_tolerance: float = 0.05
     """relative standard error wanted of traces"""
+    trace_probes: int = 20
+    """random vectors for a trace, at most: with them its standard error is what it is"""
     barrier_points: int = 11
     """points on the line between two models, both included"""
     barrier_pairs: int = 45
@@ -53,6 +55,7 @@ class Asked:
             "probes": (self.probes >= 2, "2 or more: one has no standard error"),
             "tolerance": (0 < self.tolerance < 1, "between 0 and 1"),
             "trace_tolerance": (0 < self.trace_tolerance < 1, "between 0 and 1"),
+            "trace_probes": (self.trace_probes >= 2, "2 or more: one has no standard error"),
             "barrier_points": (self.barrier_points >= 3, "3 or more: both ends and a point between"),
             "barrier_pairs": (self.barrier_pairs >= 0, "0 or more"),
         }

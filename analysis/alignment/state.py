@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
+import torch
+
 from analysis.alignment.plain import Plain
-from analysis.kept import kept_lines
+from analysis.kept import alone, kept_lines
 from landscape import FedscapeError
+from landscape.compute.distributed import rank_and_world, sum_over_ranks
 from landscape.storage.files import append_line
 from landscape.storage.schema import Record, Row, Text
 
@@ -39,3 +44,21 @@ class Kept:
         self.found[key] = part.to_dict()
         if self.file is not None:
             append_line(self.file, json.dumps([key, self.found[key]]))
+
+
+@contextmanager
+def opened_state(file: str | Path | None) -> Iterator[Kept]:
+    """Inside, what was measured before, and no other process writes to the file.
+
+    All ranks of ``torchrun`` read it, so that they agree on what is left to do; the first one writes.
+
+    Raises:
+        LockedError: another process keeps its measurements there.
+    """
+    leads = rank_and_world()[0] == 0
+    with alone(file if leads else None):
+        kept = Kept(file)
+        sum_over_ranks(torch.zeros(1))  # all have read before one writes
+        if not leads:
+            kept.file = None
+        yield kept

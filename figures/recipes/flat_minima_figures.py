@@ -17,6 +17,7 @@ from figures.contents.values import eigenvalue
 from figures.graph import Measure, RunModel
 from figures.recipes.flat_minima import ALPHAS, CHOICES, FLAT_MINIMA, HOLES, METHODS, alphas, cifar_run, cifars, target
 from figures.recipes.recipe import Choice, Order
+from landscape import FedscapeError
 from trainers.federation import sampled_clients
 from trainers.runs.planned import PlannedRun
 
@@ -128,8 +129,13 @@ def _local_models(order: Order, run: PlannedRun) -> tuple[RunModel, ...]:
             found.setdefault(client, RunModel(run, number, client))
         if len(found) >= 3:
             break
-    ordered = list(found.values())
-    return tuple(ordered[place] for place in order.choice("clients"))
+    ordered, places = list(found.values()), order.choice("clients")
+    if max(places) >= len(ordered):
+        raise FedscapeError(
+            f"{run.settings.rounds} rounds train {len(ordered)} clients, of which clients={','.join(map(str, places))} "
+            "takes more: give more --rounds, or other --choose clients=..."
+        )
+    return tuple(ordered[place] for place in places)
 
 
 @FLAT_MINIMA.recipe(

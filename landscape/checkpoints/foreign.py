@@ -7,14 +7,14 @@ and ``.safetensors`` (package ``safetensors``).  None of them can run code: torc
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from landscape.checkpoints.checkpoint import UNKNOWN, Checkpoint
+from landscape.checkpoints.fitting import fitted, listed, state_tensors
 from landscape.data.loaders import data_named
 from landscape.data.normalisation import Normalisation, normalised, recorded
 from landscape.datasets import Dataset, load_dataset
@@ -23,15 +23,12 @@ from landscape.models import build_model
 from landscape.models.outputs import require_outputs
 from landscape.storage.files import RunsCodeError, load_torch
 from landscape.storage.limits import read_bytes
-from landscape.storage.plain import require_kind, require_plain
+from landscape.storage.plain import require_plain
 from landscape.storage.schema import printable
 from landscape.terminal.notices import notice
 
 WRAPPERS = ("state_dict", "model_state_dict", "model", "net")
 """Keys under which training scripts save the state dict."""
-_INSERTED = ("module", "_orig_mod")
-"""Names that DataParallel and ``torch.compile`` insert into names of parameters."""
-_SHOWN = 5
 
 
 def open_checkpoint(
@@ -142,7 +139,7 @@ def _opened(
     dataset = normalised(load_dataset(data, data_dir), normalise)
     kwargs: dict[str, Any] = {"input_shape": list(dataset.input_shape), "classes": dataset.classes}
     module = build_model(model, seed=0, **kwargs)
-    parameters, buffers = _fit(state, module, f"{path} does not fit '{model}' on {data}")
+    parameters, buffers = fitted(state, module, f"{path} does not fit '{model}' on {data}")
     require_outputs(module, dataset.task, dataset.classes, dataset.train)
     checkpoint = Checkpoint(
         model={"name": model, "kwargs": kwargs},
@@ -209,15 +206,15 @@ def _state_dict(contents: Any, path: Path) -> dict[str, Tensor]:
     Raises:
         FedscapeError: there is none, or there are several.
     """
-    if (state := _tensors(contents)) is not None:
+    if (state := state_tensors(contents)) is not None:
         return state
     if isinstance(contents, Mapping):
-        inner = {key: found for key in WRAPPERS if (found := _tensors(contents.get(key))) is not None}
+        inner = {key: found for key in WRAPPERS if (found := state_tensors(contents.get(key))) is not None}
         if len(inner) == 1:
             return next(iter(inner.values()))
         if inner:
-            raise FedscapeError(f"{path} holds several state dicts ({_listed(inner)}): say which with --key")
-        what = f"a dictionary of {_listed(contents)}" if contents else "an empty dictionary"
+            raise FedscapeError(f"{path} holds several state dicts ({listed(inner)}): say which with --key")
+        what = f"a dictionary of {listed(contents)}" if contents else "an empty dictionary"
         what += "".join(f"; --key {printable(name)} takes what is there" for name in _found(contents)[:1])
     else:
         what = f"a {type(contents).__name__}"
@@ -240,10 +237,10 @@ def _state_dict_at(contents: Any, path: Path, key: str) -> dict[str, Tensor]:
         if not fits:
             break
         found, rest = found[".".join(parts[: fits[0]])], ".".join(parts[fits[0] :])
-    if not rest and (state := _tensors(found)) is not None:
+    if not rest and (state := state_tensors(found)) is not None:
         return state
     known = _found(contents)
-    hint = f"there are {_listed(known)}" if known else "there is no state dict under any key: leave out --key"
+    hint = f"there are {listed(known)}" if known else "there is no state dict under any key: leave out --key"
     raise FedscapeError(f"{path} holds no state dict under '{printable(key)}': {hint}")
 
 
@@ -252,104 +249,11 @@ def _found(contents: Any, deep: int = 3) -> list[str]:
     found: list[str] = []
     if deep and isinstance(contents, Mapping):
         for name, value in contents.items():
-            if isinstance(name, str) and _tensors(value) is not None:
+            if isinstance(name, str) and state_tensors(value) is not None:
                 found.append(name)
             elif isinstance(name, str):
                 found += [f"{name}.{inner}" for inner in _found(value, deep - 1)]
     return found
-
-
-def _tensors(value: Any) -> dict[str, Tensor] | None:
-    """The value as a state dict, or ``None`` if it holds anything else than tensors (and modules' extra states)."""
-    if not isinstance(value, Mapping) or not all(isinstance(key, str) for key in value):
-        return None
-    state = {key: item for key, item in value.items() if not key.endswith("_extra_state")}
-    return state if state and all(isinstance(item, Tensor) for item in state.values()) else None
-
-
-def _fit(state: dict[str, Tensor], module: nn.Module, mismatch: str) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-    """The module's parameters and buffers, each under its first name, taken from a state dict.
-
-    Raises:
-        FedscapeError: tensors are missing, unexpected, of the wrong shape or type; tied tensors differ.
-    """
-    own = {**dict(module.named_parameters()), **dict(module.named_buffers())}
-    saved = module.state_dict(keep_vars=True)  # tied tensors under all their names; only buffers that are saved
-    state = _renamed(state, saved)
-    names: dict[int, list[str]] = {}
-    for name, tensor in saved.items():
-        if isinstance(tensor, Tensor):
-            names.setdefault(id(tensor), []).append(name)
-    # One name of tied tensors is enough (safetensors keep one); BatchNorm's count of batches may be missing.
-    missing = [
-        aliases[0]
-        for aliases in names.values()
-        if not any(name in state for name in aliases) and not aliases[0].endswith("num_batches_tracked")
-    ]
-    unexpected = [name for name in state if name not in saved]
-    misshapen = [
-        f"{name} {_shape(tensor)} instead of {_shape(saved[name])}"
-        for name, tensor in state.items()
-        if name in saved and tensor.shape != saved[name].shape
-    ]
-    if missing or unexpected or misshapen:
-        parts = (("missing", missing), ("unexpected", unexpected), ("of the wrong shape", misshapen))
-        raise FedscapeError(f"{mismatch}: " + "; ".join(f"{what}: {_listed(some)}" for what, some in parts if some))
-    values = {}
-    for name, tensor in own.items():
-        found = {alias: state[alias] for alias in names.get(id(tensor), []) if alias in state}
-        plain = [_plain(one, tensor, f"{mismatch}: {alias}") for alias, one in found.items()]
-        if any(not torch.equal(plain[0].nan_to_num(), other.nan_to_num()) for other in plain[1:]):
-            raise FedscapeError(f"{mismatch}: {' and '.join(found)} are one tensor in the model and differ in the file")
-        values[name] = plain[0] if plain else tensor.detach()
-    parameters = {name: values.pop(name) for name, _ in module.named_parameters()}
-    # One type that represents all exactly: float32, unless some parameter is float64.
-    dtype = torch.float64 if any(p.dtype == torch.float64 for p in parameters.values()) else torch.float32
-    return {name: p.to(dtype) for name, p in parameters.items()}, values
-
-
-def _plain(found: Tensor, wanted: Tensor, where: str) -> Tensor:
-    """A copy of a tensor of the expected kind.
-
-    Raises:
-        FedscapeError: other numbers than the model's, such as integers or complex ones for weights.
-    """
-    if isinstance(wanted, nn.Parameter):
-        require_plain(found, where, weights=True)
-    require_kind(found, wanted, where)
-    return found.detach().clone()
-
-
-def _renamed(state: dict[str, Tensor], wanted: Iterable[str]) -> dict[str, Tensor]:
-    """The state dict without names inserted by DataParallel and ``torch.compile``; equal names of the model stay."""
-    known = set(wanted)
-    renamed = {name: tensor for name, tensor in state.items() if name in known}
-    for name, tensor in state.items():
-        if name not in known:
-            short = _shortened(name, known)
-            renamed[name if short in renamed else short] = tensor  # two tensors never get one name
-    return renamed
-
-
-def _shortened(name: str, known: set[str]) -> str:
-    """A name without inserted parts: removed from the left until the name is known; unchanged if it never is."""
-    parts = name.split(".")
-    while inserted := [i for i, part in enumerate(parts[:-1]) if part in _INSERTED]:
-        del parts[inserted[0]]
-        if ".".join(parts) in known:
-            return ".".join(parts)
-    return name
-
-
-def _listed(names: Iterable[object]) -> str:
-    """Up to five printable names, and the number of the others."""
-    every = [printable(str(name)) for name in names]
-    more = f", … and {len(every) - _SHOWN:,} more" if len(every) > _SHOWN else ""
-    return ", ".join(every[:_SHOWN]) + more
-
-
-def _shape(tensor: Tensor) -> str:
-    return f"({', '.join(map(str, tensor.shape))})"
 
 
 def _line(error: BaseException) -> str:

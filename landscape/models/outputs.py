@@ -34,7 +34,7 @@ def require_outputs(model: nn.Module, task: str, classes: int, data: Samples) ->
     except Exception as error:  # the user's model may raise anything
         raise FedscapeError(
             f"the model fails on one sample, inputs of shape {list(inputs.shape)}: {said_by(error)}: give another "
-            "--model or --data"
+            "--model or --data (a model of yours is called with input_shape and classes where it has such arguments)"
         ) from error
     finally:
         model.train(training)

@@ -6,6 +6,7 @@ import pytest
 
 import figures.demo
 from figures.__main__ import main
+from tests.pages import read
 
 
 def test_demo_trains_measures_draws_and_says_what_to_try(tmp_path, monkeypatch, capsys):
@@ -19,7 +20,9 @@ def test_demo_trains_measures_draws_and_says_what_to_try(tmp_path, monkeypatch, 
     for file in ("compare/compare.png", "compare/compare.csv", "fedavg/ckpt.pt", "fedasam/ckpt.pt"):
         assert (tmp_path / file).exists()
     assert str(tmp_path / "compare" / "compare.png") in printed
-    assert "python -m analysis.hessian" in printed
+    tried = [line.split()[2:] for line in printed.splitlines() if line.startswith("  python -m ")]
+    assert [words[0] for words in tried] == ["figures", "analysis.hessian", "analysis.surface", "trainers", "trainers"]
+    assert all(read(words[0], words[1:]) for words in tried if "--help" not in words)
 
 
 @pytest.mark.slow

@@ -311,6 +311,8 @@ def _with_work(folder: Path) -> Path:
         vector, dict.fromkeys(clients, vector + 1), dict.fromkeys(clients, vector / 9), vector - 1, vector / 7
     )
     replace(saved, work=work).save(path)
+    count = saved.data["partition"]["clients"]
+    (path.parent / "weights.json").write_text(json.dumps({"objective": [1 / count] * count}))
     return path
 
 

@@ -15,6 +15,8 @@ import torch
 from torch import Tensor, nn
 
 from landscape.checkpoints.checkpoint import Checkpoint
+from landscape.checkpoints.fitting import fitted, renamed, state_tensors
+from landscape.compute.devices import DTYPES
 from landscape.data.normalisation import normalised, recorded
 from landscape.datasets import Dataset, load_dataset, recorded_name
 from landscape.errors import FedscapeError
@@ -128,7 +130,7 @@ class Recorder:
         if self.step:
             found = Checkpoint.load(self.path / "ckpt.pt")
             self._fitting(model)
-            _write(_unwrapped(model), {**found.parameters, **found.buffers})
+            _write(model, {**found.parameters, **found.buffers})
         return self.step
 
     def close(self) -> None:
@@ -192,8 +194,8 @@ class Recorder:
         return ParameterSpace.of(self._module).flatten(self._fitting(weights)[0])
 
     def _as_module(self, model: Weights) -> nn.Module:
-        if isinstance(model, nn.Module):
-            return _unwrapped(model)
+        if isinstance(model, nn.Module) and all(p.dtype in DTYPES.values() for p in model.parameters()):
+            return _unwrapped(model)  # else the same numbers in float32, which can be measured
         parameters, buffers = self._fitting(model)
         _write(self._module, {**parameters, **buffers})
         return self._module
@@ -204,17 +206,13 @@ class Recorder:
         Raises:
             FedscapeError: other tensors than those of the model that was named.
         """
-        given = _tensors(_unwrapped(model)) if isinstance(model, nn.Module) else dict(model)
-        wanted: list[dict[str, Tensor]] = [dict(self._module.named_parameters()), dict(self._module.named_buffers())]
-        shapes = {name: tuple(tensor.shape) for name, tensor in _tensors(self._module).items()}
-        found = {name: tuple(tensor.shape) for name, tensor in given.items()}
-        if wrong := sorted(name for name in shapes.keys() | found.keys() if shapes.get(name) != found.get(name)):
+        given = state_tensors(_tensors(model) if isinstance(model, nn.Module) else model)
+        if given is None:
             raise FedscapeError(
-                f"these weights are not those of the model '{self._recipe.model['name']}': {', '.join(wrong[:5])}"
-                f"{' …' if len(wrong) > 5 else ''} missing, unknown or of another shape"
+                f"the weights are a {type(model).__name__}: give a module, or its state dict of tensors"
             )
-        parameters, buffers = ({name: given[name].detach().to("cpu", copy=True) for name in group} for group in wanted)
-        return parameters, buffers
+        state = {name: tensor.detach().cpu() for name, tensor in given.items()}
+        return fitted(state, self._module, f"these weights are not those of the model '{self._recipe.model['name']}'")
 
 
 @contextmanager
@@ -363,7 +361,7 @@ def _tensors(module: nn.Module) -> dict[str, Tensor]:
 
 def _write(module: nn.Module, values: Mapping[str, Tensor]) -> None:
     """Write values into a module's parameters and buffers, by name."""
-    own = _tensors(module)
+    own = renamed(_tensors(module), values)
     with torch.no_grad():
         for name, tensor in values.items():
             own[name].copy_(tensor)
@@ -372,7 +370,7 @@ def _write(module: nn.Module, values: Mapping[str, Tensor]) -> None:
 def _changes(model: Weights) -> list[int]:
     """How often each tensor was written to."""
     tensors = model.values() if isinstance(model, Mapping) else [*model.parameters(), *model.buffers()]
-    return [tensor._version for tensor in tensors]
+    return [tensor._version for tensor in tensors if isinstance(tensor, Tensor)]
 
 
 def _number(name: str, value: Any) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -31,7 +32,8 @@ class Refinement:
     """What a product in float64 cost, and what it said of those in float32.
 
     Attributes:
-        products: in float64, one for each eigenvalue.
+        products: in float64: one for each eigenvalue, or one for all
+            (:func:`analysis.hessian.spectrum.refinement.refined_where_needed`).
         noise: ‖(A₃₂ − A₆₄)u‖ for a random unit vector u in the span of the eigenvectors, where A₃₂ is the matrix as
             float32 multiplies with it.  A value below it is not told from 0 by float32.
     """
@@ -110,6 +112,10 @@ class Eigenpairs(Shown):
         return float(self.values[i - 1] / self.values[j - 1]) if max(i, j) <= len(self.values) else None
 
 
+_Steps = Generator[Tensor, Tensor, Eigenpairs]
+"""An iteration under way: vectors to be multiplied come out, products go in, and the eigenpairs are its result."""
+
+
 @one_blas_thread()
 def extreme_eigenpairs(
     operator: Operator,
@@ -158,6 +164,90 @@ def extreme_eigenpairs(
         FedscapeError: k is not from 1 to d, ``max_basis`` has no room for the eigenvalues, or the operator gives
             values that are not finite.
     """
+    steps = _steps(
+        operator,
+        k,
+        which=which,
+        tolerance=tolerance,
+        max_products=max_products,
+        max_basis=max_basis,
+        offload=offload,
+        state=state,
+        fingerprint=fingerprint,
+        seed=seed,
+        report=report,
+    )
+    vector = next(steps)
+    try:
+        while True:
+            vector = steps.send(operator.matmat(vector[:, None])[:, 0])
+    except StopIteration as ended:
+        found: Eigenpairs = ended.value
+        return found
+    except BaseException as error:
+        steps.throw(error)  # what it has begun is put in order
+        raise
+
+
+@one_blas_thread()
+def eigenpairs_together(
+    operators: Sequence[Operator],
+    multiply: Callable[[Tensor], Tensor],
+    k: int = 5,
+    *,
+    tolerance: float = 1e-3,
+    seed: int = 0,
+) -> list[Eigenpairs]:
+    """The k largest eigenvalues of several operators of one size, whose products are computed at once.
+
+    Each iteration is that of :func:`largest_eigenpairs` alone, step by step; the products go into the operators'
+    counts.
+
+    Args:
+        operators: A_1, ..., A_n.
+        multiply: (v_1, ..., v_n) -> (A_1 v_1, ..., A_n v_n), rows [n, d].
+        k, tolerance, seed: as in :func:`extreme_eigenpairs`.
+
+    Example:
+        >>> import torch
+        >>> from analysis import Dense
+        >>> from analysis.hessian.spectrum.eigen import eigenpairs_together
+        >>> matrices = torch.stack([torch.diag(torch.arange(4.0)), torch.diag(2 * torch.arange(4.0))]).double()
+        >>> both = eigenpairs_together([Dense(a) for a in matrices], lambda v: (matrices @ v[..., None])[..., 0], 2)
+        >>> [each.values.round(6).tolist() for each in both]
+        [[3.0, 2.0], [6.0, 4.0]]
+    """
+    solves = [_steps(operator, k, tolerance=tolerance, seed=seed) for operator in operators]
+    found: list[Eigenpairs | None] = [None] * len(solves)
+    due = torch.stack([next(each) for each in solves])
+    while None in found:
+        products = multiply(due)
+        due = torch.zeros_like(due)
+        for i, each in enumerate(solves):
+            if found[i] is None:  # one that has ended has zeros multiplied in its row
+                try:
+                    due[i] = each.send(products[i])
+                except StopIteration as ended:
+                    found[i] = ended.value
+                    operators[i].products += ended.value.krylov.absorbed
+    return [each for each in found if each is not None]
+
+
+def _steps(
+    operator: Operator,
+    k: int,
+    *,
+    which: Which = "largest",
+    tolerance: float = 1e-3,
+    max_products: int | None = None,
+    max_basis: int | None = None,
+    offload: bool | None = None,
+    state: str | Path | None = None,
+    fingerprint: str = "",
+    seed: int = 0,
+    report: Report | None = None,
+) -> _Steps:
+    """:func:`extreme_eigenpairs`: yields the vectors to be multiplied, and is sent their products."""
     wanted, epsilon = Wanted(which, k), torch.finfo(operator.dtype).eps
     wanted.check(operator.shape[0])
     limit = max_products if max_products is not None else 20 * k + 100
@@ -175,7 +265,7 @@ def extreme_eigenpairs(
                 part.resume(saved)
         while True:
             file.keep(krylov.absorbed, lambda: {name: value for part in parts for name, value in part.state().items()})
-            goes_on = iteration.expand()
+            goes_on = iteration.absorb((yield iteration.due()))
             if krylov.steps < wanted.count:
                 continue
             ritz = krylov.ritz()

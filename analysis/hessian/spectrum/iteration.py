@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from analysis.hessian.spectrum.lanczos import Lanczos, Ritz
 from analysis.hessian.spectrum.operators import Operator
@@ -67,8 +68,17 @@ class ThickRestart:
         self.krylov = Lanczos(start, generator, capacity=self.room, offload=offload)
         self._operator, self._wanted = operator, wanted
 
-    def expand(self) -> bool:
-        """One product, and one more basis vector.
+    def due(self) -> Tensor:
+        """The vector to multiply next, [d], where there is room for it."""
+        if self.krylov.steps == self.room:
+            self.krylov.restart(lambda ascending: self._wanted.keep(ascending, self.room))
+        return self.krylov.vector
+
+    def absorb(self, product: Tensor) -> bool:
+        """One more basis vector.
+
+        Args:
+            product: A times the vector that was due, [d].
 
         Returns:
             Whether the Krylov space goes on; else it is invariant, and the next step is from another start.
@@ -76,13 +86,14 @@ class ThickRestart:
         Raises:
             FedscapeError: the product is not finite.
         """
-        krylov = self.krylov
-        if krylov.steps == self.room:
-            krylov.restart(lambda ascending: self._wanted.keep(ascending, self.room))
-        goes_on = krylov.absorb(self._operator.matmat(krylov.vector[:, None])[:, 0])
-        if not np.isfinite(krylov.diagonal[-1]):
+        goes_on = self.krylov.absorb(product)
+        if not np.isfinite(self.krylov.diagonal[-1]):
             raise FedscapeError("the operator's products are not finite: there is no spectrum at this point")
         return goes_on
+
+    def expand(self) -> bool:
+        """One product, and one more basis vector; as :meth:`absorb`."""
+        return self.absorb(self._operator.matmat(self.due()[:, None])[:, 0])
 
     def follow_coupled(self, ritz: Ritz, moving: np.ndarray) -> None:
         """Go on with the chain that the values still moving couple to, where that is by far another one.

@@ -74,7 +74,10 @@ def read_images(
         image = _resized(open_image(path).convert(mode), size, crop)
         pixels = np.asarray(image)
         if pixels.shape[:2] != (height, width):
-            raise FedscapeError(f"{path} is {pixels.shape[0]}x{pixels.shape[1]}, the images before it {height}x{width}")
+            raise FedscapeError(
+                f"{path} is {pixels.shape[0]}x{pixels.shape[1]}, the images before it {height}x{width}: images of one "
+                "size are needed (folder:PATH@32 cuts those of a folder of yours to 32x32)"
+            )
         return pixels[None] if grey else pixels.transpose(2, 0, 1)
 
     return _array(files, (1 if grey else 3, height, width), read, home, f"images {mode} {size} {crop}")

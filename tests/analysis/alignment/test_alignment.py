@@ -217,6 +217,7 @@ def test_a_diverged_client_is_named_and_in_no_mean(copied):
         (["--clients", "9"], "there is no client 9: the run has clients 0 to 4"),
         (["--clients", "nobody"], "give sampled, all, or clients' numbers"),
         (["--rho", "0"], "rho is 0.0: give above 0 and finite"),
+        (["--trace-probes", "1"], "trace probes is 1: give 2 or more"),
         (["--samples", "0"], "0 samples of each client are asked for"),
     ],
 )
@@ -260,6 +261,22 @@ def test_expected_evaluations_and_gradients_are_those_made(runs, monkeypatch, wh
         work += used_work(len(opened.used.steps), opened.used.server is not None, opened.used.elsewhere)
     assert passes["gradient"] == pytest.approx(work.gradients)
     assert abs(passes["evaluate"] - work.evaluations) <= 1  # the first loss serves two parts
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("options", "dtype"), [({}, "float32"), ({"top": 2, "trace_probes": 5}, "float64")])
+def test_products_told_and_spent_are_within_a_factor_of_two(runs, options, dtype):
+    """Of an untrained net, part by part, in passes over everybody's samples."""
+    place = Place(device="cpu", dtype=dtype)
+    opened = open_round(runs[0] / "rounds" / "00002.pt", "all", place)
+    share = {c: len(part) / opened.federation.whole.samples for c, part in opened.federation.indices.items()}
+    for parts in (("curvature",), ("curvature", "local")):
+        asked = Asked(parts=parts, barrier_points=3, barrier_pairs=0, **options)
+        found = _Round(opened, asked, Kept(None), Progress("", enabled=False), 0).measure()
+        own, whole = found.curvature.products + (found.local.products if found.local else 0)
+        spent = whole + own * np.mean(list(share.values()))
+        work = expected_work(opened.federation, len(opened.local) if found.local else 0, True, asked)
+        assert spent / 2 < work.products + work.precise < 2 * spent
 
 
 def test_heat_maps_have_alike_clients_side_by_side(runs):

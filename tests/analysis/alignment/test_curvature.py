@@ -148,3 +148,14 @@ def test_a_whole_space_has_no_error_and_more_is_refused():
 def test_shares_are_unknown_where_curvature_is_negative():
     found = compare_curvature(federation([np.diag([1.0, -2.0])] * 2, [[0.0, 0.0]] * 2), W[:2], Asked(top=2))
     assert np.isnan(found.carried).all()
+
+
+def test_clients_side_by_side_and_one_by_one_have_the_same_numbers(monkeypatch):
+    found, _, _, _ = net()
+    asked = Asked(top=2, tolerance=1e-8)
+    together = compare_curvature(found, found.whole.weights, asked).to_dict()
+    monkeypatch.setattr(Landscape, "hessians_with", lambda self, others, w: None)
+    alone = compare_curvature(found, found.whole.weights, asked).to_dict()
+    for name, value in alone.items():
+        nearness = 1e-5 if "angles" in name else 1e-9
+        assert np.array(together[name]) == pytest.approx(np.array(value), rel=1e-6, abs=nearness), name

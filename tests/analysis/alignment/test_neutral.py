@@ -2,6 +2,7 @@
 
 import pytest
 
+from analysis.alignment.results import TITLES
 from benchmarks.all_algorithms import write
 from benchmarks.local_against_global import (
     ALGORITHMS,
@@ -9,11 +10,13 @@ from benchmarks.local_against_global import (
     PARTITIONS,
     SHOWN,
     STUDIES,
+    USED,
     Claim,
     Settings,
     claims_table,
     judged,
     means_table,
+    used_table,
     words,
 )
 from trainers.__main__ import read
@@ -54,7 +57,8 @@ def test_ratios_within_a_run_are_compared_with_one():
 
 
 def test_every_claim_is_of_algorithms_and_quantities_that_are_measured():
-    known = {*SHOWN, "test_accuracy"}
+    known = {*SHOWN, *USED, "test_accuracy"}
+    assert {*SHOWN, *USED} <= TITLES.keys()
     for claim in CLAIMS:
         assert set(claim.runs) <= {*ALGORITHMS, None}
         assert ({claim.quantity} if isinstance(claim.quantity, str) else set(claim.quantity)) <= known
@@ -89,3 +93,11 @@ def test_tables_of_two_studies_stand_on_one_page(tmp_path):
     assert page.read_text().replace("\n", "") == (
         "a<!-- table -->first<!-- end of table -->b<!-- table: x -->of x<!-- end of table -->c"
     )
+
+
+def test_what_was_used_has_a_row_where_an_algorithm_perturbs():
+    none = {"test_accuracy": 0.5}
+    some = none | dict.fromkeys(USED, 0.25) | {"server_worst_case_found": float("nan")}
+    found = {("fedavg", "0", 0): none, ("fedsam", "0", 0): some, ("fedsam", "0", 1): some}
+    (row,) = used_table("0", found).rows
+    assert row == ("fedsam", *(None if name == "server_worst_case_found" else 0.25 for name in USED))

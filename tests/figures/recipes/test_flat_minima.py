@@ -11,7 +11,7 @@ from figures.printed import printed_numbers
 from figures.recipes import Asked
 from figures.recipes.flat_minima import FLAT_MINIMA
 from figures.recipes.recipe import SCALES, Order
-from landscape import load_dataset
+from landscape import FedscapeError, load_dataset
 from trainers.algorithms import algorithm_name
 from trainers.federation import sampled_clients
 from trainers.runs.planned import PlannedRun
@@ -301,3 +301,8 @@ def test_generated_scenes_of_one_place_are_trained_on_the_same_images_and_tested
         assert unseen.train.inputs.equal(seen.train.inputs)
         lights = [each.test.inputs.double().mean() - seen.train.inputs.double().mean() for each in (unseen, seen)]
         assert abs(lights[0]) > 30 > 10 > abs(lights[1])
+
+
+def test_a_round_without_three_clients_is_refused_with_what_to_give():
+    with pytest.raises(FedscapeError, match=r"^1 rounds train 1 clients, of which clients=0,1,2 .*more --rounds"):
+        content("F2", Asked("smoke", rounds=1))

@@ -169,6 +169,8 @@ class TestModelsOfAnyKind:
         assert opened.buffers["scale"].tolist() == [7, 7, 7]
         assert torch.equal(opened.parameters["1.weight"], network(5)[1].weight)
         assert Landscape.from_checkpoint(opened, device="cpu").dimension == 6570 - 64 * 64
+        torch.save({**network(5).state_dict(), "scale": torch.zeros(3)}, path)  # saved by an older version
+        assert open_checkpoint(path, **own(monkeypatch, build)).buffers["scale"].tolist() == [0, 0, 0]
 
 
 class TestWhatItBecomes:

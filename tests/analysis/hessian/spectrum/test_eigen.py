@@ -6,6 +6,7 @@ import torch
 from scipy.sparse.linalg import LinearOperator, eigsh
 
 from analysis import Dense, Hessian, extreme_eigenpairs, largest_eigenpairs
+from analysis.hessian.spectrum.eigen import eigenpairs_together
 from analysis.hessian.spectrum.evidence import UNSEEN
 from landscape import FedscapeError
 from tests.analysis.hessian.spectrum.spectra import SPECTRA, dense_hessian, matrix, small_landscape
@@ -241,3 +242,44 @@ def test_refuses_a_number_of_eigenvalues_that_there_are_not(k):
 def test_refuses_products_that_are_not_finite():
     with pytest.raises(FedscapeError, match="not finite"):
         largest_eigenpairs(Dense(torch.full((4, 4), torch.nan)), 1)
+
+
+def test_several_operators_together_have_the_numbers_of_each_alone():
+    """To the last bit where the products are: multiple eigenvalues, clusters, an invariant space."""
+    generator = np.random.default_rng(0)
+    q = np.linalg.qr(generator.standard_normal((60, 60)))[0]
+    spectra = (
+        np.r_[5.0, 5.0, 5.0, 4.0, np.linspace(0, 1, 56)],
+        np.r_[3.0, 3.0 - 1e-4, 2.0, np.linspace(-2, 1, 57)],
+        np.r_[1.0, np.zeros(59)],
+        generator.uniform(-1, 1, 60),
+    )
+    matrices = [torch.from_numpy((q * values) @ q.T) for values in spectra]
+
+    def multiply(rows):
+        return torch.stack([(a @ v[:, None])[:, 0] for a, v in zip(matrices, rows, strict=True)])
+
+    operators = [Dense(a) for a in matrices]
+    together = eigenpairs_together(operators, multiply, 3, tolerance=1e-6, seed=4)
+    assert len({each.products for each in together}) > 2  # they end one by one
+    for a, operator, found in zip(matrices, operators, together, strict=True):
+        alone = largest_eigenpairs(Dense(a), 3, tolerance=1e-6, seed=4)
+        assert found.values.tolist() == alone.values.tolist()
+        assert found.bounds.tolist() == alone.bounds.tolist()
+        assert torch.equal(found.vectors, alone.vectors)
+        assert operator.products == found.products == alone.products
+
+
+def test_an_iteration_that_a_product_ends_lets_go_of_its_file(tmp_path):
+    """What raises in a product raises in the caller, and the file of unfinished work is free again."""
+
+    class Failing(Dense):
+        def matmat(self, vectors):
+            if self.products == 5:
+                raise KeyError("gone")
+            return super().matmat(vectors)
+
+    matrix, state = torch.diag(torch.arange(30.0).double()), tmp_path / "s"
+    with pytest.raises(KeyError, match="gone"):
+        extreme_eigenpairs(Failing(matrix), 2, state=state)
+    assert extreme_eigenpairs(Dense(matrix), 2, state=state).values == pytest.approx([29, 28])

@@ -10,7 +10,7 @@ from analysis import Dense, Hessian, measure_hessian
 from analysis.hessian.report import HessianReport
 from analysis.hessian.spectrum.eigen import extreme_eigenpairs
 from analysis.hessian.spectrum.operators import GaussNewton, Shifted, to_scipy
-from analysis.hessian.spectrum.refinement import cluster_bounds, refined
+from analysis.hessian.spectrum.refinement import cluster_bounds, refined, refined_where_needed
 from landscape import Landscape
 from landscape.compute.devices import TF32, TF32_EPSILON
 from landscape.datasets import load_dataset
@@ -223,3 +223,39 @@ class TestClusters:
         assert found == pytest.approx([5e-3, 5e-3, 0.0])
         apart = cluster_bounds(np.array([2.0, 2.0]), np.array([3e-3, 4e-3]), *np.zeros((2, 0)), gaps=False)
         assert apart == pytest.approx([5e-3, 5e-3])
+
+
+class TestWhereNeeded:
+    """One float64 product for all values, where it says that float32 is good enough."""
+
+    @pytest.mark.parametrize("name", ["mlp", pytest.param("cnn", marks=pytest.mark.slow)])
+    def test_bounds_hold_against_a_dense_float64_hessian(self, name):
+        torch.manual_seed(2)
+        here = trained(small(name))
+        true = true_values(Hessian(here.to("float64")), 6)
+        for tolerance, products in ((1e-2, 1), (1e-6, 7)):
+            operator = Hessian(here)
+            before = extreme_eigenpairs(operator, 6, tolerance=tolerance)
+            found = refined_where_needed(operator, before, tolerance=tolerance)
+            assert (np.abs(found.values - true) <= found.bounds).all()
+            assert found.refinement.products == products  # the wider tolerance is far above the noise
+            if products == 1:
+                assert found.values.tolist() == before.values.tolist()
+                assert np.abs(found.values - true).max() <= 1e-2 * true[-1]
+
+    def test_products_that_are_wrong_by_more_than_the_tolerance_are_refined(self):
+        """A float32 operator that is 1 % off on one eigenvector."""
+        values = torch.tensor([5.0, 4.0, 3.0, 2.0, *torch.linspace(0, 1, 30)])
+        wrong = values.clone()
+        wrong[1] *= 1.01
+
+        class Noisy(Dense):
+            def in_float64(self):
+                return Dense(torch.diag(values).double())
+
+        operator = Noisy(torch.diag(wrong))
+        found = refined_where_needed(operator, extreme_eigenpairs(operator, 3))
+        assert found.values == pytest.approx([5, 4, 3], rel=1e-5)
+        assert found.refinement.products == 4
+        careless = Noisy(torch.diag(wrong))
+        assert extreme_eigenpairs(careless, 3).values[1] == pytest.approx(4.04, rel=1e-3)

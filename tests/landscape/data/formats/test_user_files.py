@@ -45,7 +45,7 @@ class TestOwn:
         wide = np.zeros((8, 24, 3), np.uint8)
         wide[:, 8:16] = 200
         write.save_image(tmp_path / "cat" / "0.png", wide)
-        with pytest.raises(FedscapeError, match=r"1\.png is 8x8, the images before it 8x24"):
+        with pytest.raises(FedscapeError, match=r"1\.png is 8x8, the images before it 8x24: .*folder:PATH@32 cuts"):
             load_dataset(f"folder:{tmp_path}")
         assert stored(load_dataset(f"folder:{tmp_path}@8"))[0].tolist() == np.full((3, 8, 8), 200).tolist()
 
