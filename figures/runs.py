@@ -13,9 +13,8 @@ from analysis import HessianReport, Surface
 from analysis.arguments import grouped
 from analysis.hessian import Effort, Spectrum
 from analysis.hessian.client_results import ClientEigenvalues
-from analysis.hessian.clients import client_eigenvalues
 from analysis.hessian.density import Density
-from analysis.hessian.layers import LayerEigenvalues, layer_eigenvalues
+from analysis.hessian.layers import LayerEigenvalues
 from analysis.source import Source
 from analysis.surface import options as surface_options
 from figures.alike import Recipe
@@ -84,6 +83,22 @@ def open_run(
     folder = None if data_dir is None else Path(data_dir)
     source = Source(model=model, data=data, data_dir=folder, normalise=normalise, key=key, loader=loader, device=device)
     return OpenedRun(file, open_checkpoint(file, **source.naming), source, None if store is None else Path(store))
+
+
+@dataclass(frozen=True)
+class _Eigenvalues:
+    """What is asked of a layer's largest eigenvalues."""
+
+    top: int = 1
+    tolerance: float = 1e-3
+    seed: int = 0
+
+
+@dataclass(frozen=True)
+class _OfClients(_Eigenvalues):
+    """What is asked of the clients' largest eigenvalues."""
+
+    local: bool = False
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -202,27 +217,49 @@ class OpenedRun(Shown):
         measure = self._measurements(source, grid.seed, progress)
         return measure.surface(self.file, self.checkpoint, **_recipe(options, usual))
 
-    def layers(self, **options: Any) -> LayerEigenvalues:
-        """λ_max of each layer's block of the Hessian, not kept; ``options`` are those of :meth:`landscape` and of
-        :func:`analysis.hessian.layers.layer_eigenvalues`."""
-        own = {name: value for name, value in options.items() if name not in _names_of(Source)}
-        around = self.landscape(**{name: value for name, value in options.items() if name not in own})
-        return layer_eigenvalues(around, **own)
+    def layers(self, *, progress: bool = False, **options: Any) -> LayerEigenvalues:
+        """λ_max of each layer's block of the Hessian.
 
-    def clients(self, **options: Any) -> ClientEigenvalues:
-        """λ_max, loss and accuracy on each client's own data, not kept; ``options`` are those of
-        :func:`analysis.hessian.clients.client_eigenvalues`, such as ``local=True``."""
-        return client_eigenvalues(self.checkpoint, **{**self._given(), **options})
+        Args:
+            progress: show progress on stderr.
+            options: data and device, and ``top``, ``tolerance`` and ``seed`` of
+                :func:`analysis.hessian.layers.layer_eigenvalues`.
+
+        Raises:
+            FedscapeError: as :func:`analysis.hessian.layers.layer_eigenvalues`.
+            TypeError: an option that there is not.
+        """
+        source, effort = grouped("layers", options, (self.source, _Eigenvalues()))
+        measure, recipe = self._measurements(source, effort.seed, progress), _recipe(options, {})
+        layers: LayerEigenvalues = measure.made("layers", self.file, self.checkpoint, recipe)
+        return layers
+
+    def clients(self, *, progress: bool = False, **options: Any) -> ClientEigenvalues:
+        """λ_max, loss and accuracy on each client's own data.
+
+        Args:
+            progress: show progress on stderr.
+            options: data and device, and ``top``, ``local``, ``tolerance`` and ``seed`` of
+                :func:`analysis.hessian.clients.client_eigenvalues`; with ``local=True`` each client's local model.
+
+        Raises:
+            FedscapeError: as :func:`analysis.hessian.clients.client_eigenvalues`.
+            TypeError: an option that there is not.
+        """
+        source, effort = grouped("clients", options, (self.source, _OfClients()))
+        measure, recipe = self._measurements(source, effort.seed, progress), _recipe(options, {})
+        clients: ClientEigenvalues = measure.made("clients", self.file, self.checkpoint, recipe)
+        return clients
 
     @property
     def results(self) -> DataTree:
         """All that is kept of this model as labelled arrays (:func:`figures.labelled`), an ``xarray.DataTree``.
 
-        ``curves`` are the run's metrics by round; ``spectra``, ``surfaces``, ``evaluations``, ``corruptions``,
-        ``client-eigenvalues`` and ``client-accuracies`` hold the measurements that are kept in :attr:`folder`, or of a
-        run in the store of a paper's figures there, by what decides them, as in ``spectra/8723624fa3c4565c``.  The root
-        says where the model is from; each measurement has the model's digest, its options, and of spectra and surfaces
-        the ``call`` that gives it again.  What is not kept becomes labelled by itself: ``labelled(run.clients())``.
+        ``curves`` are the run's metrics by round; ``spectra``, ``surfaces``, ``layers``, ``clients``, ``evaluations``,
+        ``corruptions``, ``client-eigenvalues`` and ``client-accuracies`` hold the measurements that are kept in
+        :attr:`folder`, or of a run in the store of a paper's figures there, by what decides them, as in
+        ``spectra/8723624fa3c4565c``.  The root says where the model is from; each measurement has the model's digest,
+        its options, and of those that a method here makes the ``call`` that gives it again.
 
         Raises:
             FedscapeError: xarray is not installed; a file is damaged.
@@ -261,8 +298,8 @@ class OpenedRun(Shown):
         return meant
 
     def _call(self, kind: str, options: Mapping[str, Any]) -> str | None:
-        """The call that gives a spectrum or surface again; ``None`` of another kind."""
-        method = {"hessian": "spectrum", "surface": "surface"}.get(kind)
+        """The call that gives a measurement again; ``None`` of a kind that no method makes."""
+        method = {"hessian": "spectrum", "surface": "surface", "layers": "layers", "clients": "clients"}.get(kind)
         opened = {**self.source.naming, "store": None if self.store is None else str(self.store)}
         given = [f"{name}={str(value)!r}" for name, value in opened.items() if value is not None]
         words = ", ".join(f"{name}={value!r}" for name, value in options.items())

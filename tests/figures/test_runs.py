@@ -81,7 +81,7 @@ def test_what_was_measured_is_read_again_also_by_compare(folder, run, monkeypatc
         one.spectrum(**CHEAP)
         one.surface(points=5, samples=60)
         one.compare(folder / "b" if one is run else run, **sizes)
-    assert {file.name.split("-")[0] for file in run.folder.iterdir()} == {"hessian", "surface", "evaluation"}
+    assert {file.name.split("-")[0] for file in other.folder.iterdir()} == {"hessian", "surface", "evaluation"}
     monkeypatch.setattr(Store, "_measure", None)  # would fail if it were called
     again = open_run(folder / "a", device="cpu").compare(folder / "b", **sizes)
     assert again.subjects[0].report.to_dict() == run.spectrum(**CHEAP).to_dict()

@@ -116,9 +116,12 @@ def test_measurements_of_another_model_are_left_out(run):
     assert "surfaces" not in earlier.results.children
 
 
-def test_layers_and_clients_are_named(run):
+def test_layers_and_clients_are_named_and_kept(run):
     layers = run.layers(samples=50)
     tree = labelled(layers)
+    (kept,) = run.results["layers"].children.values()
+    assert kept.value.identical(tree.value)
+    assert ".layers(" in kept.attrs["call"]
     assert tree.value.sel(layer="3", rank=1) == layers.values[1, 0]
     clients = run.clients(samples=20)
     tree = labelled(clients)
