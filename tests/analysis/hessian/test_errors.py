@@ -59,7 +59,8 @@ EXACT = {
     "what was asked for": "*seed *.radius *.steps *.eta *.m *.batch_size trace.tolerance "
     "density.tolerance weight_decay man clients.round data_of_clients sampling.tolerance",
     "counts": "*products *hvps *probes *samples parameters trace.deflated trace.degrees density.dimension *.draws "
-    "layers.parameters clients.clients sampling.samples sampling.population sampling.held_out sampling.sizes",
+    "layers.parameters clients.clients clients.label_counts sampling.samples sampling.population sampling.held_out "
+    "sampling.sizes",
     "the clock": "seconds",
 }
 """What has no error, or is one, and why."""

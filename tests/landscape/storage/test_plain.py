@@ -100,7 +100,10 @@ def test_numbers_in_any_order_in_memory_are_plain(tensor):
 
 def test_clients_models_and_buffers_are_looked_at_too(tmp_path):
     path = tmp_path / "ckpt.pt"
-    whole = {**{k: v for k, v in vars(checkpoint()).items() if k not in ("path", "client")}, "format": "fedscape/1"}
+    whole = {
+        **{k: v for k, v in vars(checkpoint()).items() if k not in ("path", "client", "work")},
+        "format": "fedscape/1",
+    }
     save_torch(path, {**whole, "clients": {3: torch.ones(4, dtype=torch.complex64)}})
     with pytest.raises(FedscapeError, match="the local model of client 3 is of complex numbers"):
         Checkpoint.load(path)
