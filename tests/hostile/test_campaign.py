@@ -16,8 +16,8 @@ from tests.hostile.kinds import KINDS
 
 pytestmark = pytest.mark.skipif(not os.path.exists("/proc/self/clear_refs"), reason="memory is measured on Linux")
 FEW, MANY = 3, 300
-GROUPS = ("checkpoint", "state", "surface")
-"""The kinds that the fast test takes."""
+FAST = ("checkpoint",)
+"""The kinds that the fast test takes; the others are in the slow one too."""
 
 
 def check(judge: Judge, seed: int) -> None:
@@ -25,7 +25,7 @@ def check(judge: Judge, seed: int) -> None:
     assert verdict.fault is None, f"{judge.kind}, seed {seed}: {verdict.fault}"
 
 
-@pytest.mark.parametrize("kind", GROUPS)
+@pytest.mark.parametrize("kind", FAST)
 def test_a_few_files_of_each_kind_are_read_or_refused_in_a_sentence(kind):
     with Judge(kind) as judge:
         valid = judge.of(judge.valid)
