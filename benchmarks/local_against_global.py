@@ -21,6 +21,7 @@ import torch
 import tyro
 
 from analysis import measure_alignment
+from analysis.alignment.options import PARTS
 from benchmarks.all_algorithms import write
 from figures.report.effects import Effect, Group, difference, ratio
 from landscape.terminal.table import Share, Table
@@ -45,6 +46,7 @@ class Study:
         seeds: of data, sampling and initial models.
         save_every: the distance of rounds that are kept; the last one is measured.
         measured: options of :func:`analysis.measure_alignment`.
+        local: those whose local models are measured, which costs most.
     """
 
     algorithms: tuple[str, ...]
@@ -52,18 +54,19 @@ class Study:
     seeds: tuple[int, ...]
     save_every: int
     measured: Mapping[str, Any]
+    local: tuple[str, ...]
 
 
 STUDIES = {
     "digits": Study(
         ALGORITHMS,
         "--data digits --model digits_mlp --clients 20 --per-round 5 --local-epochs 2 --batch-size 16 --lr 0.05",
-        (0, 1, 2), 1, {"barrier_pairs": 0},
+        (0, 1, 2), 1, {"barrier_pairs": 0}, ALGORITHMS,
     ),
     "cifar10": Study(
         ("fedavg", "fedsam", "fedsmoo", "fedlesam"),
         "--data cifar10 --model lenet_fed --clients 100 --per-round 10 --local-epochs 1 --batch-size 50 --lr 0.1",
-        (0,), 100, {"barrier_pairs": 0, "samples": 25, "tolerance": 0.05, "trace_probes": 2},
+        (0,), 100, {"barrier_pairs": 0, "samples": 25, "tolerance": 0.05, "trace_probes": 2}, ("fedsam",),
     ),
 }  # fmt: skip
 SHOWN = {
@@ -205,7 +208,8 @@ def measured(settings: Settings) -> dict[tuple[str, str, int], Numbers]:
                 print(f"{time.perf_counter() - start:6.0f} s  {out.name}: {run.status}", file=sys.stderr, flush=True)
                 if run.status != "finished":
                     continue
-                options = {"state": settings.out / f"{out.name}.jsonl", "device": "cpu", **study.measured}
+                parts = tuple(part for part in PARTS if part != "local" or name in study.local)
+                options = {"state": settings.out / f"{out.name}.jsonl", "device": "cpu", "parts": parts, **study.measured}
                 one = measure_alignment(out, "all", data_dir=settings.data_dir, **options).runs[0].rounds[-1]
                 numbers = {q.name: q.mean.value for q in one.quantities()}
                 found[name, alpha, seed] = numbers | {"test_accuracy": float(run.metrics[-1]["test_accuracy"])}
