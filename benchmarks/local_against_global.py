@@ -209,15 +209,9 @@ def measured(settings: Settings) -> dict[tuple[str, str, int], Numbers]:
                 if run.status != "finished":
                     continue
                 parts = tuple(part for part in PARTS if part != "local" or name in study.local)
-                options = {
-                    "state": settings.out / f"{out.name}.jsonl",
-                    "device": "cpu",
-                    "parts": parts,
-                    **study.measured,
-                }
-                one = (
-                    measure_alignment(out, "all", parts=parts, data_dir=settings.data_dir, **options).runs[0].rounds[-1]
-                )
+                options = {"parts": parts, "data_dir": settings.data_dir, "device": "cpu", **study.measured}
+                kept = settings.out / f"{out.name}.jsonl"
+                one = measure_alignment(out, "all", state=kept, **options).runs[0].rounds[-1]
                 numbers = {q.name: q.mean.value for q in one.quantities()}
                 found[name, alpha, seed] = numbers | {"test_accuracy": float(run.metrics[-1]["test_accuracy"])}
                 print(f"{time.perf_counter() - start:6.0f} s  {out.name}: measured", file=sys.stderr, flush=True)
