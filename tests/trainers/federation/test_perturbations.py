@@ -343,3 +343,15 @@ def test_a_run_that_was_stopped_goes_on_to_the_same_file(name, tmp_path):
     for group in ("starts", "perturbations"):
         assert files[0][group].keys() == files[1][group].keys()
         assert all(torch.equal(files[0][group][i], files[1][group][i]) for i in files[0][group])
+
+
+def test_divergence_right_after_a_resumption_leaves_the_local_models_of_the_last_good_round(tmp_path):
+    """``state.pt`` has none, so that only ``ckpt.pt`` as it lies there does."""
+    short = {**SHORT, "lr": 1e6, "executor": "sequential", "save_clients": True}
+    before = train(FedSAM(), Settings(**{**short, "rounds": 1}), out=tmp_path)
+    assert before.status == "finished"
+    kept = before.checkpoint.read_bytes()
+    again = train(FedSAM(), Settings(**{**short, "rounds": 3}), out=tmp_path, resume=True)
+    assert (again.status, len(again.metrics)) == ("diverged", 1)
+    assert again.checkpoint.read_bytes() == kept
+    assert Checkpoint.load(again.checkpoint).work is not None
