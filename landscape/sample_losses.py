@@ -76,7 +76,7 @@ def sample_losses(loss: Loss, outputs: Tensor, targets: Tensor) -> Tensor:
     """The loss of each sample, [n]; their mean is the loss of the batch.
 
     PyTorch's own losses without weights (modules, functions, ``functools.partial`` of functions) are computed for all
-    samples at once; any other loss is called for one sample after the other.
+    samples at once; any other loss is called for one sample after the other, without derivatives.
 
     Example:
         >>> import torch
@@ -85,6 +85,15 @@ def sample_losses(loss: Loss, outputs: Tensor, targets: Tensor) -> Tensor:
         >>> sample_losses(torch.nn.functional.mse_loss, outputs, targets)
         tensor([1., 9.])
     """
+    at_once = losses_at_once(loss, outputs, targets)
+    if at_once is not None:
+        return at_once
+    # Not with vmap: a loss may read values, for example to check its targets.
+    return torch.stack([loss(outputs[i : i + 1], targets[i : i + 1]).detach() for i in range(len(outputs))])
+
+
+def losses_at_once(loss: Loss, outputs: Tensor, targets: Tensor) -> Tensor | None:
+    """The loss of each sample, [n], with its derivatives; ``None`` of a loss that is called for each sample alone."""
     found = _unreduced(loss, outputs)
     if found is not None:
         each, by_class = found
@@ -94,8 +103,7 @@ def sample_losses(loss: Loss, outputs: Tensor, targets: Tensor) -> Tensor:
             return each(outputs, targets).reshape(len(outputs), -1).sum(dim=1) / counted.sum(dim=1)
         if by_class or outputs.shape == targets.shape:  # broadcasting would mix samples
             return each(outputs, targets).reshape(len(outputs), -1).mean(dim=1)
-    # Not with vmap: a loss may read values, for example to check its targets.
-    return torch.stack([loss(outputs[i : i + 1], targets[i : i + 1]).detach() for i in range(len(outputs))])
+    return None
 
 
 def _unreduced(loss: Loss, outputs: Tensor) -> tuple[Loss, bool] | None:

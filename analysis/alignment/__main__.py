@@ -132,14 +132,15 @@ def save(found: Alignment, out: Path, style: PictureStyle | StyleName = "screen"
     Raises:
         FedscapeError: a file cannot be written.
     """
+    from analysis.alignment.plots import panels_of
+
     write_json(out / "alignment.json", {**found.to_dict(), "versions": versions()})
     write_text(out / "alignment.csv", found.details().csv())
     print(f"\nnumbers: {out / 'alignment.json'}\ntable: {out / 'alignment.csv'}")
-    measured = set(found.asked.parts) - {"local"}
-    if any(one.used is not None for run in found.runs for one in run.rounds) or measured - {"used"}:
+    if panels_of(found):
         found.plot(out / "alignment.png", style)
         print(f"plot: {out / 'alignment.png'}")
-    if measured - {"used"}:
+    if set(found.asked.parts) - {"local", "used"}:
         for i in range(len(found.runs)):
             found.plot_matrices(i, _matrices(out, i), style)
             print(f"plot: {_matrices(out, i)}")

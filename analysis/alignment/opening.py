@@ -167,7 +167,9 @@ def _used(checkpoint: Checkpoint, chosen: Sequence[int], whole: Landscape, missi
         names = ", ".join(map(str, left))
         missing["used of all"] = f"the perturbation of client {names} is not finite, and in no mean"
     own = None
-    if work.server_perturbation is not None:
+    if work.server_perturbation is not None and not bool(work.server_perturbation.isfinite().all()):
+        missing["used of the server"] = "the server's own perturbation is not finite"
+    elif work.server_perturbation is not None:
         own = work.before.to(whole.weights), work.server_perturbation.to(whole.weights)
     return Used({c: step.to(whole.weights) for c, step in finite.items()}, own, work.server_model is not None)
 

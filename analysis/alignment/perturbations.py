@@ -127,6 +127,11 @@ def cross_gains(
     )
 
 
+def share_error(found: float, worst: float, rounding: float) -> float:
+    """How far a share found of a rise ``worst`` is off by the rounding of both rises; NaN unless ``worst`` > 0."""
+    return rounding * (1 + abs(found)) / worst if worst > 0 else float("nan")
+
+
 def _rise(federation: Federation, w: Tensor, loss: float) -> float:
     return sum(share * part.value(w) for share, part in federation.together) - loss
 
@@ -215,17 +220,13 @@ class UsedPerturbations(Plain):
         yield "used_agreement", self.agreement, 0.0 if len(self.lengths) == population else float("nan"), 0.0
         yield "used_mean_gain", self.mean_gain, self.mean_gain_stderr, self.rounding
         yield "used_worst_gain", self.worst, 0.0, self.rounding
-        yield "used_worst_case_found", self.found, self.found_stderr, self._off(self.found, self.worst)
+        yield "used_worst_case_found", self.found, self.found_stderr, share_error(self.found, self.worst, self.rounding)
         if np.isfinite(self.server[0]):
             length, gain, found, worst, cosine = map(float, self.server)
             yield "server_length", length, 0.0, 0.0
             yield "server_gain", gain, 0.0, self.rounding
-            yield "server_worst_case_found", found, 0.0, self._off(found, worst)
+            yield "server_worst_case_found", found, 0.0, share_error(found, worst, self.rounding)
             yield "server_cosine_with_global", cosine, 0.0, 0.0
-
-    def _off(self, found: float, worst: float) -> float:
-        """How far a share of a rise is off by the rounding of both."""
-        return self.rounding * (1 + abs(found)) / worst if worst > 0 else float("nan")
 
 
 def measure_used(

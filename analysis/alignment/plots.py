@@ -37,6 +37,13 @@ _NUMBERS = 10
 """Clients up to which the cells have their numbers in them."""
 
 
+def panels_of(found: Alignment) -> list[tuple[str, str, str]]:
+    """What :func:`plot_alignment` has to draw: quantities, labels of axes, titles; none where no number is finite."""
+    every = (q for run in found.runs for one in run.rounds for q in one.quantities())
+    known = {q.name for q in every if np.isfinite(q.mean.value)}
+    return [panel for panel in _PANELS if panel[0] in known]
+
+
 def plot_alignment(found: Alignment) -> Figure:
     """A panel for each quantity that was measured: means over the clients with their errors and bands.
 
@@ -45,10 +52,12 @@ def plot_alignment(found: Alignment) -> Figure:
     Raises:
         FedscapeError: none of the quantities was measured.
     """
-    known = {q.name for run in found.runs for one in run.rounds for q in one.quantities()}
-    panels = [panel for panel in _PANELS if panel[0] in known]
+    panels = panels_of(found)
     if not panels:
-        raise FedscapeError("there is nothing to draw: measure gradients, perturbations or curvature")
+        raise FedscapeError(
+            "there is nothing to draw: measure gradients, perturbations or curvature, or perturbations used that are "
+            "not all 0"
+        )
     columns = across(min(3, len(panels)), 2.2)
     rows = -(-len(panels) // columns)
     figure = new_figure(

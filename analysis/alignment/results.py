@@ -14,7 +14,7 @@ from analysis.alignment.curvature import Curvature
 from analysis.alignment.gradients import Gradients
 from analysis.alignment.local_models import LocalModels
 from analysis.alignment.options import PARTS, Asked
-from analysis.alignment.perturbations import USED_TITLES, Perturbations, UsedPerturbations
+from analysis.alignment.perturbations import USED_TITLES, Perturbations, UsedPerturbations, share_error
 from analysis.alignment.sampling import Mean, mean_over_clients, mean_over_pairs
 from landscape.storage.display import Shown
 from landscape.storage.style import PictureStyle, StyleName
@@ -156,8 +156,8 @@ class RoundAlignment:
             yield from self._pairs("gain_of_others", (p.gains + p.gains.T) / 2, p.rounding)
             yield self._clients("global_gain", p.global_gains, p.rounding)
             yield _exact("worst_gain", p.worst, p.rounding)
-            off = p.rounding * (1 + abs(p.found)) / p.worst if p.worst > 0 else float("nan")
-            found = replace(_mean(p.found), stderr=p.found_stderr, count=len(self.clients))
+            off = share_error(p.found, p.worst, p.rounding)
+            found = replace(Mean.exact(p.found), stderr=p.found_stderr, count=len(self.clients))
             yield Quantity("worst_case_found", found, off)
             yield _exact("worst_case_found_lengthened", p.lengthened_found, off)
 
@@ -168,7 +168,7 @@ class RoundAlignment:
         for name, values, error in found.of_clients():
             yield Quantity(name, mean_over_clients(values, shares, self.population), error)
         for name, value, stderr, error in found.of_all(self.population):
-            yield Quantity(name, replace(_mean(value), stderr=stderr, count=len(self.used_clients)), error)
+            yield Quantity(name, replace(Mean.exact(value), stderr=stderr, count=len(self.used_clients)), error)
 
     def _second_order(self) -> Iterator[Quantity]:
         if (c := self.curvature) is None:
@@ -253,12 +253,8 @@ class RoundAlignment:
         }
 
 
-def _mean(value: float) -> Mean:
-    return Mean(value, 0.0, value, value, 1)
-
-
 def _exact(name: str, value: float, error: float = 0.0) -> Quantity:
-    return Quantity(name, _mean(float(value)), float(error))
+    return Quantity(name, Mean.exact(float(value)), float(error))
 
 
 @dataclass(frozen=True)
@@ -352,10 +348,13 @@ class Alignment(Shown):
     @property
     def key(self) -> str:
         """What the cells of the comparison say, and which clients they are of."""
-        of = sorted({f"{len(run.rounds[-1].clients)} of {run.rounds[-1].population}" for run in self.runs})
+        last = [run.rounds[-1] for run in self.runs]
+        of = sorted({f"{len(one.clients)} of {one.population}" for one in last})
+        fewer = any(0 < len(some) < len(one.clients) for one in last for some in (one.local_clients, one.used_clients))
+        worked = "; of w_i and perturbations used: over those of them that worked in the round" if fewer else ""
         return (
-            f"means over {', '.join(of)} clients, weighted by p_i (over pairs: alike); first error: for the mean of "
-            f"all clients, where some were measured; second: of the measurement; K = {self.asked.top}, "
+            f"means over {', '.join(of)} clients, weighted by p_i (over pairs: alike){worked}; first error: for the "
+            f"mean of all clients, where some were measured; second: of the measurement; K = {self.asked.top}, "
             f"{self.asked.ascent}, ρ = {self.asked.rho:g}"
         )
 

@@ -31,6 +31,11 @@ class Mean:
     count: int
     left_out: int = 0
 
+    @classmethod
+    def exact(cls, value: float) -> Mean:
+        """One number that is no mean over clients."""
+        return cls(value, 0.0, value, value, 1)
+
     def interval(self, level: float = 0.95) -> tuple[float, float]:
         """A confidence interval for the mean over all clients, by Student's t."""
         if not np.isfinite(self.stderr):

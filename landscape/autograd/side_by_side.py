@@ -64,8 +64,14 @@ class ProductsSideBySide:
         with torch.enable_grad():
             own = dict(zip(named, self._parameters, strict=True))
             outputs = vmap(lambda mine, batch: functional_call(module, mine, (batch,)))(own, torch.stack(x))
-            losses = batches[0].sample_losses(loss, outputs.flatten(0, 1), torch.cat(y)).view(weights.shape)
-            self._gradients = torch.autograd.grad((losses * weights).sum(), self._parameters, create_graph=True)
+            losses = batches[0].losses_at_once(loss, outputs.flatten(0, 1), torch.cat(y))
+            if losses is not None:
+                total = (losses.view(weights.shape) * weights).sum()
+            else:  # a loss of somebody's own has means of whole data sets alone
+                sizes = [len(each.data) for each in batches]
+                means = [batches[0].mean_loss(loss, z[:n], t[:n]) for z, t, n in zip(outputs, y, sizes, strict=True)]
+                total = torch.stack(means).sum()
+            self._gradients = torch.autograd.grad(total, self._parameters, create_graph=True)
 
     @staticmethod
     def pays(flat: FlatModule, batches: Sequence[MicroBatches]) -> bool:
@@ -79,6 +85,8 @@ class ProductsSideBySide:
         sizes = [part[0].numel() for part in self._parameters]
         parts = [piece.reshape(p.shape) for piece, p in zip(rows.split(sizes, 1), self._parameters, strict=True)]
         live = [k for k, slope in enumerate(self._gradients) if slope.requires_grad]
+        if not live:  # the losses are linear in the parameters
+            return torch.zeros_like(rows)
         found = torch.autograd.grad(
             [self._gradients[k] for k in live],
             self._parameters,

@@ -18,7 +18,7 @@ from landscape.data.anything import logits
 from landscape.data.batches import Batches
 from landscape.data.samples import Samples
 from landscape.errors import FedscapeError
-from landscape.sample_losses import sample_losses, with_float64
+from landscape.sample_losses import losses_at_once, sample_losses, with_float64
 from landscape.tasks import Loss
 
 _SAMPLES = {"cpu": 256, "cuda": 1024}
@@ -162,6 +162,10 @@ class MicroBatches:
     def sample_losses(self, loss: Loss, outputs: Tensor, targets: Tensor) -> Tensor:
         """The loss of each sample, [n]; in float64 as :meth:`mean_loss`."""
         return sample_losses(loss, *self._arguments(loss, outputs, targets))
+
+    def losses_at_once(self, loss: Loss, outputs: Tensor, targets: Tensor) -> Tensor | None:
+        """As :func:`landscape.sample_losses.losses_at_once`; in float64 as :meth:`mean_loss`."""
+        return losses_at_once(loss, *self._arguments(loss, outputs, targets))
 
     def _arguments(self, loss: Loss, outputs: Tensor, targets: Any) -> tuple[Tensor, Any]:
         return (outputs, targets) if self.tf32 else with_float64(loss, outputs, targets)

@@ -242,9 +242,10 @@ class _Training:
                 good = federation.model, federation.statistics, federation.local_models, federation.client_work
                 record, reason = self._round()
                 if reason:
-                    w, federation.statistics, models, work = good
-                    before_it = (self.directory.metrics() or [{}])[-1]
-                    self.directory.save_model(self.checkpoint(w, before_it, federation.round - 1, models, work))
+                    if state is None or federation.round - 1 > state["round"]:  # else it is ckpt.pt as it is
+                        w, federation.statistics, models, work = good
+                        before_it = (self.directory.metrics() or [{}])[-1]
+                        self.directory.save_model(self.checkpoint(w, before_it, federation.round - 1, models, work))
                     break
                 number = federation.round
                 self.directory.append(record)

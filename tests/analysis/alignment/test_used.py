@@ -13,7 +13,7 @@ from analysis import measure_alignment
 from analysis.alignment.__main__ import main
 from analysis.alignment.options import Asked
 from analysis.alignment.perturbations import ascent_step, measure_used
-from landscape import Checkpoint, Landscape
+from landscape import Checkpoint, FedscapeError, Landscape
 from landscape.terminal.command import run
 from tests.analysis.alignment.quadratics import federation, random_bowls
 from tests.analysis.alignment.test_alignment import SETTINGS, by_hand, of_an_earlier_version
@@ -299,3 +299,30 @@ def test_it_is_written_and_drawn_alone(runs, tmp_path):
     assert not (tmp_path / "a" / "matrices_1.png").exists()
     assert run(lambda: main([str(runs["plain"]), *words, str(tmp_path / "b")])) == 0  # nothing to draw
     assert not (tmp_path / "b" / "alignment.png").exists()
+
+
+def test_nothing_is_drawn_of_perturbations_of_0(runs, tmp_path):
+    """Of FedLESAM's first round: a picture would have empty panels and an empty legend."""
+    first = str(runs["lesam"] / "rounds" / "00001.pt")
+    assert run(lambda: main([first, "--parts", "used", "--device", "cpu", "--quiet", "--out", str(tmp_path)])) == 0
+    assert "used_length" in (tmp_path / "alignment.csv").read_text()
+    assert not (tmp_path / "alignment.png").exists()
+    with pytest.raises(FedscapeError, match="perturbations used that are not all 0"):
+        measure_alignment(first, **QUICK).plot()
+
+
+def test_a_servers_perturbation_that_is_not_finite_is_told(copied):
+    file = copied / "ckpt.pt"
+    contents = torch.load(file, weights_only=True)
+    contents["work"]["server_perturbation"][0] = float("inf")
+    torch.save(contents, file)
+    found = measure_alignment(file, **QUICK)
+    assert "not measured at round 2: used of the server: the server's own perturbation is not finite" in str(found)
+    assert np.isnan(found.runs[0].rounds[0].used.server).all()
+    assert found.value(0, "used_length").mean.count == 3
+
+
+def test_the_key_says_over_whom_means_of_perturbations_are(runs):
+    told = "over those of them that worked in the round"
+    assert told in measure_alignment(runs["gloss"], "all", **QUICK).key
+    assert told not in measure_alignment(runs["gloss"], **QUICK).key

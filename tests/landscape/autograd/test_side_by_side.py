@@ -48,6 +48,30 @@ def test_a_line_has_the_hessian_of_its_inputs():
         assert torch.allclose(product, 2 / len(part) * x[part].T @ x[part] @ torch.ones(4, dtype=torch.float64))
 
 
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+def test_a_loss_of_ones_own_has_the_products_of_each_data_set_alone(dtype):
+    """It is called for whole data sets, filled up to the largest by none of their samples."""
+
+    def squared_hinge(outputs, labels):
+        return (1 + outputs - outputs.gather(1, labels[:, None])).clamp_min(0).square().mean()
+
+    torch.manual_seed(1)
+    data = torch.randn(25, 2, 3), torch.arange(25) % 3
+    whole = Landscape(chain(nn.Tanh()), data, squared_hinge, device="cpu", dtype=dtype)
+    clients = [whole.subset(part) for part in PARTS]
+    vectors = torch.randn(len(PARTS), len(whole.weights), dtype=whole.weights.dtype)
+    found = clients[0].hessians_with(clients[1:], whole.weights)(vectors)
+    for client, vector, product in zip(clients, vectors, found, strict=True):
+        torch.testing.assert_close(product, client.hvp(whole.weights, vector))
+
+
+def test_losses_that_are_linear_in_the_parameters_have_no_hessian():
+    whole = Landscape(nn.Linear(4, 1), (torch.randn(9, 4), torch.ones(9, 1)), lambda out, _: out.mean(), device="cpu")
+    clients = [whole.subset(part) for part in (torch.arange(2), torch.arange(2, 9))]
+    found = clients[0].hessians_with(clients[1:], whole.weights)(torch.ones(2, 5))
+    assert torch.equal(found, torch.zeros(2, 5))
+
+
 def test_what_is_no_small_chain_of_dense_layers_is_left_to_itself():
     convolution = nn.Sequential(nn.Unflatten(1, (1, 2)), nn.Conv2d(1, 3, 2), nn.Flatten())
     large = nn.Sequential(nn.Flatten(), nn.Linear(6, 200_000), nn.ReLU(), nn.Linear(200_000, 3))

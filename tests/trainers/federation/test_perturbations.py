@@ -24,6 +24,8 @@ from trainers import (
     FedNSAM,
     FedSAM,
     FedSMOO,
+    FedSpeed,
+    FedWMSAM,
     Mime,
     Parts,
     Relaxed,
@@ -175,6 +177,40 @@ class NaiveFedGloSS(Naive):
         self.w = add(add(self.w, self.pseudo, -1.0), self.clients.over_all(self.sigma), -self.beta)
 
 
+class NaiveFedSpeed(Naive):
+    """Sun et al. 2023, Algorithm 1, lines 6 to 13: the ascent step is ρ times the gradient itself; α = 1."""
+
+    lam = 10.0
+
+    def __init__(self):
+        super().__init__()
+        self.dual, self.told = [zeros(self.w) for _ in SIZES], {}
+
+    def up(self, i, w, g, k):
+        return scaled(g, RHO)
+
+    def drag(self, i, w):
+        return add(scaled(self.dual[i], -1.0), add(w, self.received, -1.0), 1 / self.lam)
+
+    def kept(self, i, w):
+        self.dual[i] = add(self.dual[i], add(w, self.received, -1.0), -1 / self.lam)
+        self.told[i] = add(w, self.dual[i], -self.lam)
+
+    def end(self, sampled, models):
+        self.w = self.clients.mean([self.told[i] for i in sampled], sampled)
+
+
+class NaiveFedWMSAM(Naive):
+    """Li et al. 2025, Algorithm 1, its first round: the clients' perturbations go back to where they began."""
+
+    def up(self, i, w, g, k):
+        return toward(add(self.received, w, -1.0), RHO)
+
+    def round(self, sampled, lr):
+        """Steps along α g, as the momentum is 0."""
+        return super().round(sampled, 0.1 * lr)
+
+
 class NaiveFedGF(Naive):
     """Lee and Yoon 2024, as their code: every round counts as one of drift, so that c is 1 from the second on."""
 
@@ -210,6 +246,8 @@ REPLAYED = {
     "fedlesam": (FedLESAM(rho=RHO), NaiveFedLESAM),
     "fedgloss": (FedGloSS(rho=0.3, rho_l=RHO, beta=5.0), NaiveFedGloSS),
     "fedgf": (FedGF(rho=RHO, rho_g=0.3, t_d=0.0), NaiveFedGF),
+    "fedspeed": (FedSpeed(rho=RHO, server_correction="sampled"), NaiveFedSpeed),
+    "fedwmsam": (FedWMSAM(rho=RHO), NaiveFedWMSAM),
 }
 
 
@@ -218,7 +256,7 @@ def test_the_perturbation_that_is_kept_is_that_of_the_pseudo_code(name):
     algorithm, kind = REPLAYED[name]
     ours, naive = federation(algorithm, save_clients=True), kind()
     lengths = []
-    for number in range(ROUNDS):
+    for number in range(1 if name == "fedwmsam" else ROUNDS):
         sampled, before = ours.step().clients, naive.w
         used = naive.round(sampled, SETTINGS["lr"] * SETTINGS["lr_decay"] ** number)
         work = ours.client_work
@@ -343,3 +381,15 @@ def test_a_run_that_was_stopped_goes_on_to_the_same_file(name, tmp_path):
     for group in ("starts", "perturbations"):
         assert files[0][group].keys() == files[1][group].keys()
         assert all(torch.equal(files[0][group][i], files[1][group][i]) for i in files[0][group])
+
+
+def test_divergence_right_after_a_resumption_leaves_the_local_models_of_the_last_good_round(tmp_path):
+    """``state.pt`` has none, so that only ``ckpt.pt`` as it lies there does."""
+    short = {**SHORT, "lr": 1e6, "executor": "sequential", "save_clients": True}
+    before = train(FedSAM(), Settings(**{**short, "rounds": 1}), out=tmp_path)
+    assert before.status == "finished"
+    kept = before.checkpoint.read_bytes()
+    again = train(FedSAM(), Settings(**{**short, "rounds": 3}), out=tmp_path, resume=True)
+    assert (again.status, len(again.metrics)) == ("diverged", 1)
+    assert again.checkpoint.read_bytes() == kept
+    assert Checkpoint.load(again.checkpoint).work is not None
