@@ -33,7 +33,7 @@ function alignmentControls() {
 
 function meanTold(m) {
   if (!m || m.value === null) return "–";
-  const errors = [[m.stderr, "clients"], [m.measurement_error, "measurement"]].filter(([e]) => e).map(([e, of]) => ` ± ${figure(e, 1)} (${of})`).join("");
+  const errors = [[m.stderr, " (clients)"], [m.measurement_error, ""]].filter(([e]) => e).map(([e, of]) => ` ± ${figure(e, 1)}${of}`).join("");
   return `${figure(m.value)}${errors}${m.stderr === null ? " (sampling error unknown)" : ""}`;
 }
 
