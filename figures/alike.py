@@ -64,7 +64,8 @@ class Panels:
     without: Annotated[
         tuple[Panel, ...], tyro.conf.arg(metavar="PANEL [PANEL ...]", help_behavior_hint="(default: measure all)")
     ] = ()
-    """panels to leave out, with what they measure: surfaces, clients, layers"""
+    """panels to leave out, with what they measure: surfaces, clients, layers (with --samples N each client is
+    measured on up to N samples of its own, which can be many more than N together)"""
     curvature_map: Annotated[int | None, tyro.conf.arg(metavar="N", help_behavior_hint="(default: none)")] = None
     """on the surfaces also λ_max, at N × N points: each takes 10 to 30 products, so that 9 × 9 take about ten times as
     long as the spectrum; an odd number has the model itself in the centre"""

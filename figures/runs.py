@@ -60,7 +60,7 @@ def open_run(
         model, data, data_dir, normalise, key, loader: what a file from elsewhere does not say, as in
             :meth:`landscape.Landscape.from_checkpoint`.
         device: where to measure: ``auto``, ``cpu``, ``cuda`` or ``cuda:N``.
-        store: the folder in which spectra and surfaces are kept, in ``measurements/``; unless given the run directory,
+        store: the folder in which measurements are kept, in ``measurements/``; unless given the run directory,
             or without a run the folder of the file.
 
     Raises:
@@ -105,8 +105,8 @@ class _OfClients(_Eigenvalues):
 class OpenedRun(Shown):
     """A run, or one model of it; made by :func:`open_run`.
 
-    Spectra and surfaces are kept in :attr:`folder`, by the model's content and the options: the same call again, and
-    :meth:`compare`, read them.
+    What is measured is kept in :attr:`folder`, by the model's content and the options: the same call again, and
+    :meth:`compare`, read it.
 
     Attributes:
         file: the checkpoint, with ``@ID`` for a client's local model.
@@ -229,9 +229,7 @@ class OpenedRun(Shown):
             FedscapeError: as :func:`analysis.hessian.layers.layer_eigenvalues`.
             TypeError: an option that there is not.
         """
-        source, effort = grouped("layers", options, (self.source, _Eigenvalues()))
-        measure, recipe = self._measurements(source, effort.seed, progress), _recipe(options, {})
-        layers: LayerEigenvalues = measure.made("layers", self.file, self.checkpoint, recipe)
+        layers: LayerEigenvalues = self._eigenvalues("layers", _Eigenvalues(), options, progress)
         return layers
 
     def clients(self, *, progress: bool = False, **options: Any) -> ClientEigenvalues:
@@ -246,9 +244,7 @@ class OpenedRun(Shown):
             FedscapeError: as :func:`analysis.hessian.clients.client_eigenvalues`.
             TypeError: an option that there is not.
         """
-        source, effort = grouped("clients", options, (self.source, _OfClients()))
-        measure, recipe = self._measurements(source, effort.seed, progress), _recipe(options, {})
-        clients: ClientEigenvalues = measure.made("clients", self.file, self.checkpoint, recipe)
+        clients: ClientEigenvalues = self._eigenvalues("clients", _OfClients(), options, progress)
         return clients
 
     @property
@@ -326,6 +322,11 @@ class OpenedRun(Shown):
             (source,) = grouped("compare", asked, (each.source,))
             models.append((each.file, each.checkpoint, each._measurements(source, recipe.seed, progress)))
         return compare_measured(models, recipe)
+
+    def _eigenvalues(self, kind: str, usual: _Eigenvalues, options: Mapping[str, Any], progress: bool) -> Any:
+        source, effort = grouped(kind, options, (self.source, usual))
+        measure = self._measurements(source, effort.seed, progress)
+        return measure.made(kind, self.file, self.checkpoint, _recipe(options, {}))
 
     def _alike(self, path: str | Path) -> OpenedRun:
         """Another model, opened as this one was."""

@@ -44,8 +44,7 @@ def labelled(result: object) -> DataTree:
     Returns:
         Coordinates are ``rank`` of an eigenvalue (1 for the first), ``eigenvalue``, ``probe``, ``node``, ``x``, ``y``,
         ``layer``, ``client``, ``client_other``, ``round``, ``run``, ``quantity``, ``model``, ``corruption``,
-        ``severity``; attributes say the units, and where
-        the numbers come from.
+        ``severity``; attributes say the units, and where the numbers come from.
 
     Raises:
         FedscapeError: another object; xarray is not installed.

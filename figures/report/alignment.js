@@ -1,5 +1,5 @@
 // Local against global: means over the clients with their errors, and tables over their pairs.
-const local = { quantity: null, model: 0, map: null };
+const local = { titles: new Map(), quantity: null, model: 0, map: null };
 const withAlignment = () => visible().filter((s) => s.alignment);
 const BLUE_RED = [[0, "#2166ac"], [0.25, "#92c5de"], [0.5, "#f7f7f7"], [0.75, "#f4a582"], [1, "#b2182b"]];
 
@@ -10,9 +10,9 @@ function alignmentControls() {
     for (const id of ["alignment-controls", "pairs-controls", "means-table"]) byId(id).remove();
     return;
   }
-  const titles = new Map(measured.flatMap((s) => Object.entries(s.alignment.titles)));
+  const titles = local.titles = new Map(measured.flatMap((s) => Object.entries(s.alignment.titles)));
   local.quantity = titles.has("overlap_with_global") ? "overlap_with_global" : titles.keys().next().value;
-  byId("mean").append(...[...titles].map(([name, title]) => element("option", { value: name }, title)));
+  byId("mean").append(...[...titles].map(([name, title]) => element("option", { value: name }, inText(title))));
   byId("mean").value = local.quantity;
   byId("mean").addEventListener("change", (event) => { local.quantity = event.target.value; drawMeans(); });
   local.model = page.subjects.indexOf(measured[0]);
@@ -21,25 +21,25 @@ function alignmentControls() {
   const maps = new Map(measured.flatMap((s) => s.alignment.maps.map((m) => [m.name, m.title])));
   if (maps.size) {
     local.map = maps.keys().next().value;
-    byId("pairs-map").append(...[...maps].map(([name, title]) => element("option", { value: name }, title)));
+    byId("pairs-map").append(...[...maps].map(([name, title]) => element("option", { value: name }, inText(title))));
     byId("pairs-map").addEventListener("change", (event) => { local.map = event.target.value; drawPairs(); });
   } else {
     byId("pairs").hidden = true;
     byId("pairs-controls").remove();
   }
   byId("save-alignment").addEventListener("click", () => save("fedscape-alignment.csv", "text/csv", alignmentCsv()));
-  meansTable(measured, titles);
+  meansTable(measured);
 }
 
 function meanTold(m) {
   if (!m || m.value === null) return "–";
-  const errors = [m.stderr, m.measurement_error].filter((e) => e).map((e) => ` ± ${figure(e, 1)}`).join("");
+  const errors = [[m.stderr, " (clients)"], [m.measurement_error, ""]].filter(([e]) => e).map(([e, of]) => ` ± ${figure(e, 1)}${of}`).join("");
   return `${figure(m.value)}${errors}${m.stderr === null ? " (sampling error unknown)" : ""}`;
 }
 
-function meansTable(measured, titles) {
+function meansTable(measured) {
   const head = element("tr", {}, element("th", { scope: "col" }, "quantity"), ...measured.map((s) => element("th", { scope: "col" }, s.label)));
-  const rows = [...titles].map(([name, title]) => element("tr", {}, element("th", { scope: "row" }, title),
+  const rows = [...local.titles].map(([name, title]) => element("tr", {}, element("th", { scope: "row" }, ...lowered(title)),
     ...measured.map((s) => element("td", {}, meanTold(s.alignment.rounds.at(-1).means[name])))));
   byId("means-rows").append(element("thead", {}, head), element("tbody", {}, ...rows));
 }
@@ -57,19 +57,19 @@ function padded(traces) {
 function drawMeans() {
   if (byId("means").hidden) return;
   const subjects = withAlignment(), labels = named(subjects);
-  const title = byId("mean").selectedOptions[0].textContent;
+  const title = local.titles.get(local.quantity);
   const one = subjects.every((s) => s.alignment.rounds.length === 1), most = narrow() ? 15 : 40;
   const traces = subjects.flatMap((s, k) => {
     const found = s.alignment.rounds.map((r) => [r.round, r.means[local.quantity]]).filter(([, m]) => m && m.value !== null);
     const values = found.map(([, m]) => m.value), errors = { type: "data", array: found.map(([, m]) => errorOf(m)), thickness: 2, width: 5 };
-    const marker = { color: inked(s), size: 9, symbol: MARKERS[s.group % MARKERS.length], line: { width: 0.5, color: variable("--ink") } };
+    const marker = { color: inked(s), size: 9, symbol: markerOf(s), line: { width: 0.5, color: variable("--ink") } };
     const text = found.map(([round, m]) => `${plain(s.label)}, round ${round}: ${meanTold(m)}<br>${figure(m.low)} to ${figure(m.high)} over ${m.count} clients or pairs`);
     const common = { ...labels[k], marker, text, hovertemplate: "%{text}<extra></extra>" };
     const ends = found.flatMap(([, m]) => [m.low, m.high, null]);
     const range = { mode: "lines", line: { color: inked(s), width: 1 }, opacity: 0.7, hoverinfo: "skip", showlegend: false, legendgroup: labels[k].legendgroup };
     if (one) return [{ ...range, x: ends, y: found.flatMap(() => [k, k, null]) }, { ...common, mode: "markers", x: values, y: found.map(() => k), error_x: errors, showlegend: false }];
     return [{ ...range, x: found.flatMap(([round]) => [round, round, null]), y: ends },
-      { ...common, mode: "lines+markers", x: found.map(([round]) => round), y: values, error_y: errors, line: { color: inked(s), dash: DASHES[s.group % DASHES.length] } }];
+      { ...common, mode: "lines+markers", x: found.map(([round]) => round), y: values, error_y: errors, line: { color: inked(s), dash: dashOf(s.group) } }];
   });
   const height = one ? Math.max(190, 90 + subjects.length * (subjects.length > 12 ? 22 : 34)) : 400;
   byId("means").style.height = `${height}px`;
@@ -83,8 +83,8 @@ function drawPairs() {
   if (byId("pairs").hidden) return;
   const s = page.subjects[local.model], map = s.alignment.maps.find((m) => m.name === local.map);
   byId("alignment-notes").replaceChildren(...s.alignment.notes.map((note) => element("li", { class: "care" }, `${s.label}: ${note}`)));
-  byId("pairs-told").textContent = map ? `${s.label}, round ${s.alignment.round}: ${map.clients.length} of ${s.alignment.clients_with_data} clients, ${s.alignment.ordered}; ` +
-    `K = ${s.alignment.asked.top}, ${s.alignment.asked.ascent}, ρ = ${figure(s.alignment.asked.rho)}. Cells: ${map.label}.` : `${s.label}: this table was not measured.`;
+  byId("pairs-told").replaceChildren(...(map ? [`${s.label}, round ${s.alignment.round}: ${map.clients.length} of ${s.alignment.clients_with_data} clients, ${s.alignment.ordered}; ` +
+    `K = ${s.alignment.asked.top}, ${s.alignment.asked.ascent}, ρ = ${figure(s.alignment.asked.rho)}. Cells: `, ...lowered(map.label), "."] : [`${s.label}: this table was not measured.`]));
   if (!map) return Plotly.purge("pairs");
   // One scale for all models, so that they compare.
   const all = page.subjects.flatMap((other) => (other.alignment ? other.alignment.maps : [])).filter((m) => m.name === map.name)

@@ -14,6 +14,8 @@ from landscape.errors import FedscapeError
 from landscape.storage.reading import read_json
 from landscape.storage.schema import Items, Keyed, Maybe, Number, Record, Text, Wrong, printable
 
+ASKED = {"top": "K", "rho": "ρ", "ascent": "ascent steps"}
+"""What decides an alignment's numbers beside the clients: what it is called in ``asked``, and in words."""
 _COUNT, _REAL = Number(0, 1 << 60, whole=True), Maybe(Number(-1e60, 1e60))
 _MEAN = Record(
     dict.fromkeys(("value", "stderr", "low", "high", "measurement_error"), _REAL)
@@ -55,7 +57,7 @@ _CLIENTS_OF = {"local": "local_models_of", "used": "used_perturbations_of"}
 _MAPS = {
     "cosines": ("cosine of gradients", "cos(∇f_i, ∇f_j)"),
     "gains": ("rise of f_j by client i's ascent step", "f_j(w + ε_i) − f_j(w)"),
-    "overlaps": ("overlap of top-K eigenspaces", "‖U_iᵀU_j‖²_F / K"),
+    "overlaps": ("overlap of top-K eigenspaces", "‖U_iᵀU_j‖² / K, Frobenius"),
     "between": ("barrier of f between local models", "rise above the chord"),
 }
 """Title and label of tables over pairs of clients; others go by their names."""

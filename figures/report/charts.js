@@ -1,5 +1,5 @@
 // Training curves, eigenvalues, densities.
-let curve = "test_accuracy";
+let curve = null;
 const CURVES = [["test_accuracy", "test accuracy"], ["test_loss", "test loss"], ["train_loss", "training loss"]];
 const variable = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 const OPTIONS = { responsive: true, displaylogo: false, modeBarButtonsToRemove: ["lasso2d", "select2d"] };
@@ -11,6 +11,13 @@ function axis(title, more = {}) {
 }
 
 let paper = false; // whether it is drawn for a printer
+const FEW_GROUPS = 8;
+// Names above the picture; of many groups beside it, where they take no height from it, and none where there is no room.
+function legend() {
+  if (new Set(visible().map((s) => s.group)).size <= FEW_GROUPS) return { legend: { orientation: "h", y: 1.02, yanchor: "bottom", x: 0 } };
+  return narrow() && !paper ? { showlegend: false } : { legend: { font: { size: 11 } } };
+}
+
 const PAPER = { chart: 700, relief: 340, square: 480 };
 
 function layout(more = {}, size = "chart") {
@@ -19,7 +26,7 @@ function layout(more = {}, size = "chart") {
     paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)",
     font: { color: variable("--ink"), family: "system-ui, sans-serif", size: 13 },
     margin: { l: 60, r: 15, t: 15, b: 50 },
-    legend: { orientation: "h", y: 1.02, yanchor: "bottom", x: 0 },
+    ...legend(),
     hoverlabel: { namelength: -1 },
     modebar: { bgcolor: "rgba(0,0,0,0)", color: variable("--soft"), activecolor: variable("--ink") },
     ...more,
@@ -30,7 +37,7 @@ function layout(more = {}, size = "chart") {
 function folded(text, most = narrow() ? 34 : Infinity) {
   const middle = text.length > most ? text.indexOf(" ", text.length / 2) : -1;
   const lines = middle < 0 ? [text] : [text.slice(0, middle), text.slice(middle + 1)];
-  return lines.map((line) => plain(line).replaceAll(/(λ|[fpwH])_(max|[ij])(?![\p{L}\p{N}])/gu, "$1<sub>$2</sub>")).join("<br>");
+  return lines.map((line) => plain(line).replaceAll(SUBSCRIPT, "$1<sub>$2</sub>")).join("<br>");
 }
 
 // Black does not show on a dark page.
@@ -51,23 +58,42 @@ function logTicks([low, high]) {
   const all = [];
   for (let p = Math.floor(low); p <= Math.ceil(high); p += 1) for (const d of [1, 2, 5]) all.push(d * 10 ** p);
   let values = all.filter((v) => Math.log10(v) >= low - 0.1 && Math.log10(v) <= high + 0.1);
-  if (values.length < 4) {
+  const inside = () => values.filter((v) => Math.log10(v) >= low && Math.log10(v) <= high).length;
+  if (inside() < 4) {
     const fine = [-1, 0].flatMap((p) => [1, 2, 3, 4, 5, 6, 7, 8, 9].map((d) => d * 10 ** (Math.floor(high) + p))).filter((v) => Math.log10(v) >= low - 0.03 && Math.log10(v) <= high + 0.03);
     if (fine.length <= 8) values = fine;
+  }
+  if (inside() < 3 && high > low) { // less than an octave or so: equal steps
+    const rough = (10 ** high - 10 ** low) / 4, power = 10 ** Math.floor(Math.log10(rough));
+    const step = power * [1, 2, 5, 10].find((n) => n * power >= rough), first = Math.ceil(10 ** low / step);
+    values = Array.from({ length: Math.floor(10 ** high / step) - first + 1 }, (_, i) => (first + i) * step);
   }
   if (values.length > 8) values = values.filter((v) => Number.isInteger(Number(Math.log10(v).toFixed(9))));
   if (narrow() && values.length > 5) values = values.filter((v) => [1, 2, 3, 5, 7].includes(Number(v.toExponential().split("e")[0])));
   return { tickvals: values.map(Math.log10), ticktext: values.map((v) => figure(v)) };
 }
 
+function curveControls() {
+  const there = CURVES.filter(([name]) => page.subjects.some((s) => s.curves[name].some((v) => v !== null)));
+  if (!there.length) {
+    byId("curves-absent").textContent = "No training was recorded: the models lie in no run directories.";
+    byId("curves").hidden = true;
+    return byId("curves-controls").remove();
+  }
+  [[curve]] = there;
+  choice("curve-choice", "curve", there, curve, (name) => { curve = name; drawCurves(); });
+  byId("save-curves").addEventListener("click", () => save("fedscape-training.csv", "text/csv", curvesCsv()));
+}
+
 function drawCurves() {
+  if (byId("curves").hidden) return;
   const subjects = visible().filter((s) => s.curves[curve].some((value) => value !== null));
   const scale = curve === "test_accuracy" ? 100 : 1;
   const traces = [];
   const groups = [...new Set(subjects.map((s) => s.group))];
   for (const group of groups) {
     const mine = subjects.filter((s) => s.group === group);
-    const line = { color: inked(mine[0]), dash: DASHES[group % DASHES.length] };
+    const line = { color: inked(mine[0]), dash: dashOf(group) };
     for (const s of mine) {
       const points = s.curves.round.map((x, i) => [x, s.curves[curve][i]]).filter(([, y]) => y !== null);
       traces.push({
@@ -99,7 +125,7 @@ function drawEigenvalues() {
     const points = {
       ...labels[k], x: ranks, y: s.spectrum.values, mode: "markers", text: s.spectrum.names.map((n) => `${plain(s.label)}, ${n}`),
       error_y: { type: "data", array: s.spectrum.bounds, thickness: 1.5 },
-      marker: { color: inked(s), symbol: MARKERS[s.group % MARKERS.length], size: 8, line: { width: 0.5, color: variable("--ink") } },
+      marker: { color: inked(s), symbol: markerOf(s), size: 8, line: { width: 0.5, color: variable("--ink") } },
       hovertemplate: "%{text}: %{y:.5g}<extra></extra>",
     };
     const doubtful = ranks.filter((_, i) => !s.spectrum.converged[i]);
@@ -118,7 +144,6 @@ function drawEigenvalues() {
 
 function drawDensity() {
   const subjects = visible().filter((s) => s.density);
-  if (!subjects.length) return;
   const labels = named(subjects);
   const widths = page.subjects.filter((s) => s.density).map((s) => s.density.width).sort((a, b) => a - b);
   const factor = 2 ** Number(byId("width").value);
@@ -129,7 +154,7 @@ function drawDensity() {
   const grid = Array.from({ length: 801 }, (_, i) => low + ((high - low) * i) / 800);
   const kernel = (t, at) => Math.exp(-0.5 * ((t - at) / width) ** 2) / (width * Math.sqrt(2 * Math.PI));
   const traces = subjects.map((s, k) => ({
-    ...labels[k], x: grid, mode: "lines", line: { color: inked(s), width: 1.5, dash: DASHES[s.group % DASHES.length] },
+    ...labels[k], x: grid, mode: "lines", line: { color: inked(s), width: 1.5, dash: dashOf(s.group) },
     text: grid.map(() => plain(s.label)), hovertemplate: "%{text}: %{y:.3g} at %{x:.4g}<extra></extra>",
     y: grid.map((t) => {
       let sum = 0;
@@ -138,7 +163,7 @@ function drawDensity() {
       return Math.max(sum, 1e-12);
     }),
   }));
-  const top = Math.log10(Math.max(...traces.flatMap((trace) => trace.y)));
+  const top = Math.log10(Math.max(1e-12, ...traces.flatMap((trace) => trace.y)));
   const y = axis("density", { type: "log", range: [Math.max(-8, top - 7), top + 0.3], exponentformat: "power" });
   Plotly.react("density", traces, layout({ xaxis: axis("eigenvalue of the Hessian"), yaxis: y }), OPTIONS);
 }

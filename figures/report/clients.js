@@ -13,7 +13,7 @@ function absent(id, panel, left) {
   const without = page.subjects.filter((s) => !s[panel]);
   const reasons = without.filter((s) => s.missing[panel]).map((s) => `${s.label}: ${s.missing[panel]}`);
   if (without.length > reasons.length) reasons.push(left);
-  byId(id).textContent = without.length ? `Not measured${without.length < page.subjects.length ? ` of ${without.length} ${without.length === 1 ? "model" : "models"}` : ""}: ${reasons.join("; ")}.` : "";
+  byId(id).textContent = without.length ? `Not measured${without.length < page.subjects.length ? ` of ${counted(without.length, "model")}` : ""}: ${reasons.join("; ")}.` : "";
   return without.length === page.subjects.length;
 }
 
@@ -48,7 +48,7 @@ function clientTold(s, i) {
   const c = s.clients, of = OF_CLIENTS[clients.quantity];
   const labels = c.label_counts ? `<br>${shareOfLabels(c.label_counts[i])}` : "";
   const error = clients.quantity === "lambda_max" ? ` ± ${figure(c.bounds[i], 1)}${c.converged[i] ? "" : ", NOT CONVERGED"}` : "";
-  return `client ${c.ids[i]} of ${plain(s.label)}: ${of.name} ${figure(of.factor * c[clients.quantity][i])}${error}<br>${c.samples[i]} samples${labels}`;
+  return `client ${c.ids[i]} of ${plain(s.label)}: ${folded(of.name)} ${figure(of.factor * c[clients.quantity][i])}${error}<br>${c.samples[i]} samples${labels}`;
 }
 
 // Where a client's point lies: [x, y].
@@ -89,7 +89,7 @@ function drawClients() {
       customdata: s.clients.ids.map((id) => ({ id, partition: s.clients.partition })), text: s.clients.ids.map((_, i) => clientTold(s, i)), hovertemplate: "%{text}<extra></extra>",
       marker: {
         color: inked(s), size: narrow() || s.clients.ids.length > 50 ? 5 : 7, opacity: 0.85, line: { width: 0.5, color: variable("--paper") },
-        symbol: s.clients.converged.map((sound) => (sound || clients.quantity !== "lambda_max" ? MARKERS[s.group % MARKERS.length] : "x-thin-open")),
+        symbol: s.clients.converged.map((sound) => (sound || clients.quantity !== "lambda_max" ? markerOf(s) : "x-thin-open")),
       },
     });
   });

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from analysis.surface.points import LAMBDA_TOLERANCE
+from figures.report.alignments import ASKED
 from figures.report.effects import Group, difference, ratio, sentence
 from figures.report.subjects import Subject
 from landscape.errors import FedscapeError
@@ -55,7 +57,7 @@ def verdict(subjects: Sequence[Subject]) -> list[str]:
         mine, others = (_accuracy(group) for group in pair)
         if mine.values and others.values:
             effect = difference(mine, others, level)
-            told.append(f"{sentence('test accuracy', effect, name, base, points=True).capitalize()}.")
+            told.append(f"{sentence('Test accuracy', effect, name, base, points=True)}.")
     return told
 
 
@@ -99,6 +101,12 @@ def _voiding(subjects: Sequence[Subject]) -> list[Note]:
         for one in subjects
         if one.origin.recorded is not None and one.origin.recorded.status == "diverged"
     ]  # fmt: skip
+    found += [
+        Note("void", f"{one.label}: its measured loss, {one.report.loss:.3g}, is above ln {classes} = "
+             f"{math.log(classes):.3g}, that of a guess: how flat it is there says nothing of an algorithm.")
+        for one in subjects
+        if (classes := _classes(one)) and one.report.loss > math.log(classes)
+    ]  # fmt: skip
     told = {one.group: one.origin.recorded.protocol for one in subjects if one.origin.recorded is not None}
     found += [Note("void", f"{text[0].upper()}{text[1:]}.") for text in differences(told)]
     for name in ("samples", "split", "matrix"):
@@ -114,6 +122,14 @@ def _voiding(subjects: Sequence[Subject]) -> list[Note]:
             wrong = f"{one.label}: λ_max at the centre of its map and λ1 differ by {apart:.1%}: one of them is wrong."
             found.append(Note("void", wrong))
     return found
+
+
+def _classes(one: Subject) -> int:
+    """Classes that a model tells apart by cross-entropy; 0 of another task, or where the file does not say."""
+    checkpoint = one.origin.checkpoint
+    if checkpoint.data.get("task") != "classification":
+        return 0
+    return int(checkpoint.model.get("kwargs", {}).get("classes", 0))
 
 
 def _apart(one: Subject) -> float | None:
@@ -176,7 +192,21 @@ def _narrowing(subjects: Sequence[Subject]) -> list[Note]:
                 f"Surfaces are interpolated between measured points, by up to {error:.2g} (relative) in {label}.",
             )
         )
-    return [*found, *_unconverged(subjects)]
+    return [*found, *_unconverged(subjects), *_other_alignments(subjects)]
+
+
+def _other_alignments(subjects: Sequence[Subject]) -> list[Note]:
+    """In what the alignments differ that are shown beside each other."""
+    given = [(one.label, one.alignment.asked) for one in subjects if one.alignment is not None]
+    found = []
+    for name, told in ASKED.items():
+        values: dict[str, list[str]] = {}
+        for label, asked in given:
+            values.setdefault(str(asked[name]), []).append(label)
+        if len(values) > 1:
+            each = "; ".join(f"{value} ({', '.join(labels)})" for value, labels in values.items())
+            found.append(Note("care", f"Local against global was measured with different {told}: {each}."))
+    return found
 
 
 def _unconverged(subjects: Sequence[Subject]) -> list[Note]:

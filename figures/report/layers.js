@@ -26,7 +26,7 @@ function drawLayers() {
       error_x: { type: "data", array: [...s.layers.bounds, s.scores.lambda_1_error], thickness: 1.5, width: 3 },
       marker: {
         color: inked(s), size: 9, opacity: 0.9, line: { width: 0.5, color: variable("--ink") },
-        symbol: [...s.layers.converged, s.spectrum.converged[0]].map((sound) => (sound ? MARKERS[s.group % MARKERS.length] : "x-thin-open")),
+        symbol: [...s.layers.converged, s.spectrum.converged[0]].map((sound) => (sound ? markerOf(s) : "x-thin-open")),
       },
     };
   });

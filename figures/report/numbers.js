@@ -6,6 +6,11 @@ const byId = (id) => document.getElementById(id);
 const colour = (subject) => page.groups[subject.group].colour;
 const MARKERS = ["circle", "square", "diamond", "triangle-down", "cross", "x", "triangle-up"];
 const DASHES = ["solid", "dash", "dashdot", "dot", "longdash", "longdashdot", "5px 2px"];
+// Colours come again after as many groups as there are marks and dashes: these are then others.
+const among = (kinds, group) => kinds[(group + Math.floor(group / kinds.length)) % kinds.length];
+const markerOf = (subject) => among(MARKERS, subject.group);
+const dashOf = (group) => among(DASHES, group);
+const counted = (number, noun) => `${number} ${noun}${number === 1 ? "" : "s"}`;
 
 function element(name, attributes = {}, ...children) {
   const made = document.createElement(name);
@@ -31,6 +36,14 @@ function within(value, error) {
 // Plotly reads some HTML in its texts: nothing in a name may be taken for it.
 const plain = (text) => String(text).replaceAll("&", "&amp;").replaceAll("<", "&lt;").replaceAll(">", "&gt;");
 
+// Subscripts of our own titles, in which they follow an underscore: as elements, and as letters where only text may stand.
+const SUBSCRIPT = /(?<![A-Za-z])([λfpwHUε])_(max|[ij])(?![A-Za-z0-9])/gu;
+function lowered(text) {
+  return text.split(SUBSCRIPT).map((part, i) => (i % 3 === 2 ? element("sub", {}, part) : part));
+}
+const SMALL = { i: "ᵢ", j: "ⱼ", m: "ₘ", a: "ₐ", x: "ₓ" };
+const inText = (text) => text.replaceAll(SUBSCRIPT, (_, letter, below) => letter + [...below].map((c) => SMALL[c]).join(""));
+
 function save(name, kind, text) {
   const link = element("a", { href: URL.createObjectURL(new Blob([text], { type: kind })), download: name });
   link.click();
@@ -53,6 +66,6 @@ function choice(id, name, options, chosen, changed) {
     const input = element("input", { type: "radio", name, value });
     input.checked = value === chosen;
     input.addEventListener("change", () => changed(value));
-    byId(id).append(element("label", {}, input, ` ${text}`));
+    byId(id).append(element("label", {}, input, " ", ...lowered(text)));
   }
 }

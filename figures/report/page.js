@@ -31,9 +31,7 @@ function origin(s) {
 
 function setTheme(dark) {
   document.documentElement.dataset.theme = dark ? "dark" : "light";
-  byId("save-curves").addEventListener("click", () => save("fedscape-training.csv", "text/csv", curvesCsv()));
-byId("save-spectra").addEventListener("click", () => save("fedscape-spectra.csv", "text/csv", spectraCsv()));
-byId("theme").setAttribute("aria-pressed", String(dark));
+  byId("theme").setAttribute("aria-pressed", String(dark));
   drawPictures();
 }
 
@@ -57,7 +55,7 @@ byId("command").textContent = page.command;
 byId("origins").append(...page.subjects.map(origin));
 drawHead();
 drawRows();
-choice("curve-choice", "curve", CURVES.filter(([name]) => page.subjects.some((s) => s.curves[name].some((v) => v !== null))), curve, (name) => { curve = name; drawCurves(); });
+curveControls();
 surfaceControls();
 clientControls();
 layerControls();
@@ -66,6 +64,7 @@ byId("filter").addEventListener("input", drawRows);
 byId("width").addEventListener("input", drawDensity);
 byId("save-json").addEventListener("click", () => save("fedscape-report.json", "application/json", JSON.stringify(page, null, 1)));
 byId("save-csv").addEventListener("click", () => save("fedscape-report.csv", "text/csv", csv()));
+byId("save-spectra").addEventListener("click", () => save("fedscape-spectra.csv", "text/csv", spectraCsv()));
 byId("theme").addEventListener("click", () => setTheme(document.documentElement.dataset.theme !== "dark"));
 window.addEventListener("beforeprint", forPaper);
 window.addEventListener("afterprint", forScreen);

@@ -6,6 +6,7 @@ import base64
 import hashlib
 import html
 import json
+import re
 from pathlib import Path
 from string import Template
 from typing import Any
@@ -39,7 +40,7 @@ def report_page(found: dict[str, Any]) -> str:
         style=(_HERE / "page.css").read_text(encoding="utf-8"),
         verdict=_verdict(found["verdict"]),
         notes="\n".join(
-            f'<li class="{note["weight"]}"><strong>{_WORDS[note["weight"]]}</strong> {html.escape(note["text"])}</li>'
+            f'<li class="{note["weight"]}"><strong>{_WORDS[note["weight"]]}</strong> {_text(note["text"])}</li>'
             for note in found["notes"]
         ),
         data=data,
@@ -50,7 +51,7 @@ def report_page(found: dict[str, Any]) -> str:
 
 def _verdict(sentences: list[str]) -> str:
     """The sentences; of many, those that tell nothing apart are folded away."""
-    paragraphs = [f"<p>{html.escape(text)}</p>" for text in sentences]
+    paragraphs = [f"<p>{_text(text)}</p>" for text in sentences]
     if len(sentences) <= _FEW_SENTENCES:
         return "\n".join(paragraphs)
     open_ = [i for i, text in enumerate(sentences) if "cannot be told apart" in text]
@@ -58,6 +59,11 @@ def _verdict(sentences: list[str]) -> str:
     folded = "\n".join(paragraphs[i] for i in open_)
     summary = f"{len(open_)} of {len(sentences)} comparisons cannot tell their groups apart"
     return "\n".join([*told, f"<details><summary>{summary}</summary>\n{folded}</details>" if open_ else ""])
+
+
+def _text(text: str) -> str:
+    """A sentence as HTML, with λ_max's subscript below the line."""
+    return re.sub(r"λ_max\b", "λ<sub>max</sub>", html.escape(text))
 
 
 _FEW_GROUPS, _FEW_SENTENCES = 4, 6

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from analysis import Surface
-from figures.report.alignments import Aligned, title_of
+from figures.report.alignments import ASKED, Aligned, title_of
 from figures.report.subjects import Subject
 
 
@@ -94,7 +94,7 @@ def _alignment(found: Aligned) -> dict[str, Any]:
     last = found.last
     return {
         "label": found.label,
-        "asked": {name: found.asked[name] for name in ("top", "rho", "ascent")},
+        "asked": {name: found.asked[name] for name in ASKED},
         "round": last["round"],
         "clients": len(last["clients"]),
         "clients_with_data": last["clients_with_data"],

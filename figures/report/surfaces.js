@@ -20,6 +20,7 @@ function surfaceControls() {
   const there = Object.keys(QUANTITIES).filter((q) => page.subjects.some((s) => heights(s, q)));
   if (!there.length) {
     byId("surface-told").textContent = "No surfaces were measured (--without surfaces).";
+    byId("grid").hidden = true;
     return byId("surface-controls").remove();
   }
   surface.quantity = there[0];
@@ -30,6 +31,7 @@ function surfaceControls() {
 }
 
 function drawSurfaces() {
+  if (byId("grid").hidden) return;
   const [, title, factor] = QUANTITIES[surface.quantity];
   const relief = surface.view === "relief";
   const subjects = relief ? withSurface().slice(0, MOST_RELIEFS) : withSurface();
@@ -39,11 +41,9 @@ function drawSurfaces() {
   const logarithmic = surface.scale === "log" && surface.quantity !== "accuracy" && values.every((v) => v > 0);
   const told = (v) => (v === null ? null : logarithmic ? Math.log10(v) : factor * v);
   const range = values.length ? [told(Math.min(...values)), told(Math.max(...values))] : [0, 1];
-  if (subjects.length) {
-    byId("surface-told").textContent =
-      `${subjects.length} models on one scale${logarithmic ? " (logarithmic)" : ""}` +
-      (left ? `; ${left} more as maps, or untick some in the table` : "");
-  }
+  byId("surface-told").textContent =
+    `${counted(subjects.length, "model")} on one scale${logarithmic ? " (logarithmic)" : ""}` +
+    (left ? `; ${left} more as maps, or untick some in the table` : "");
   byId("grid").querySelectorAll(".plot").forEach((plot) => Plotly.purge(plot));
   const ticks = logarithmic ? logTicks(range) : {};
   byId("grid").replaceChildren();
@@ -61,7 +61,7 @@ function drawSurfaces() {
       const small = { tickfont: { size: 10 }, nticks: 4 };
       const scene = {
         camera, aspectmode: "cube", xaxis: axis("1st direction", small), yaxis: axis("2nd direction", small),
-        zaxis: axis(title, { range, ...small, ...ticks }),
+        zaxis: axis(folded(title), { range, ...small, ...ticks }),
       };
       for (const each of [scene.xaxis, scene.yaxis, scene.zaxis]) each.title.font = { size: 11 };
       Plotly.newPlot(plot, [{ ...data, type: "surface", cmin: range[0], cmax: range[1] }],

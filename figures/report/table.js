@@ -75,7 +75,7 @@ function drawRows() {
       return element("tr", {}, element("td", {}, box), ...cells);
     }),
   );
-  byId("count").textContent = `${rows.length} of ${page.subjects.length} models`;
+  byId("count").textContent = `${rows.length} of ${counted(page.subjects.length, "model")}`;
 }
 
 function csv() {

@@ -123,7 +123,7 @@ def test_quantity_view_and_scale_switch(view):
 
 
 def test_the_curvature_has_a_grid_of_its_own(view):
-    view.locator("#quantity-choice").get_by_label("λ_max", exact=True).check()
+    view.locator("#quantity-choice").get_by_label("λmax", exact=True).check()
     view.wait_for_function("document.querySelector('#grid .plot').data[0].z.length === 3")
     view.locator("#quantity-choice").get_by_label("loss", exact=True).check()
     view.wait_for_function("document.querySelector('#grid .plot').data[0].z.length === 5")
@@ -203,6 +203,87 @@ def test_each_panel_saves_its_table_and_no_cell_is_a_formula(view, button, head,
     assert lines is None or len(rows) == 1 + lines
     numbers = r"-?[\d.]+(e[+-]?\d+)?"
     assert not [cell for row in rows for cell in row if cell[:1] in "=+-@" and cell and not re.fullmatch(numbers, cell)]
+
+
+def test_a_table_is_saved_once_however_often_the_page_was_dark(view):
+    saved = []
+    view.on("download", lambda each: saved.append(each.suggested_filename))
+    for _ in range(2):
+        view.get_by_role("button", name="Dark").click()
+    for button in ("curves", "eigenvalues"):
+        with view.expect_download():
+            view.get_by_role("button", name=f"Save the {button} (CSV)").click()
+    view.wait_for_timeout(300)
+    assert saved == ["fedscape-training.csv", "fedscape-spectra.csv"]
+
+
+def test_groups_of_one_colour_have_other_marks_and_dashes(view):
+    looks = view.evaluate("Array.from({ length: 49 }, (_, g) => [g % 7, markerOf({ group: g }), dashOf(g)].join())")
+    assert len(set(looks)) == 49
+    assert view.evaluate("[among('abc', 0), among('abc', 3), among('abc', 7)]") == ["a", "b", "a"]
+
+
+@pytest.mark.parametrize(
+    ("ends", "ticks"),
+    [
+        ([12, 26.6], ["15", "20", "25"]),
+        ([5.9, 41.6], ["6", "7", "8", "9", "10", "20", "30", "40"]),
+        ([0.9, 1100], ["1", "10", "100", "1000"]),
+    ],
+)
+def test_a_logarithmic_ruler_has_several_numbers_in_sight(view, ends, ticks):
+    told = view.evaluate("ends => logTicks(ends.map(Math.log10)).ticktext", ends)
+    assert [text for text in told if ends[0] <= float(text) <= ends[1]] == ticks
+
+
+def test_subscripts_stand_below_the_line_in_every_list(view):
+    assert "f_i" in view.evaluate("[...local.titles.values()].join()")
+    for listed in ("#mean", "#means-rows", "#clients-quantity", "#quantity-choice", "#pairs-map", ".notes"):
+        assert not re.search(r"(λ|f)_(max|i|j)", view.locator(listed).first.text_content())
+    assert "rise of fᵢ by client i's own ascent step" in view.locator("#mean").text_content()
+    view.locator("#mean").select_option("own_gain")
+    drawn = view.evaluate("byId('means').layout.xaxis.title.text")
+    assert drawn == "rise of f<sub>i</sub> by client i's own ascent step"
+    assert view.locator("#pairs-told sub").all_inner_texts() == ["i", "j"]
+
+
+def test_unticking_all_models_empties_the_pictures(view):
+    for box in view.locator("#table tbody input").all():
+        box.uncheck()
+    for picture in ("curves", "eigenvalues", "density", "layers", "means"):
+        assert view.evaluate(f"byId('{picture}').data.length") == 0
+    assert view.locator("#surface-told").inner_text().startswith("0 models")
+
+
+def test_many_groups_leave_the_pictures_their_height(view):
+    view.evaluate(
+        "() => { for (let g = 2; g < 20; g += 1) {"
+        " page.groups.push({ label: `${'a long name '.repeat(4)}${g}`, colour: '#000000' });"
+        " page.subjects.push({ ...page.subjects[0], group: g }); shown.add(page.subjects.length - 1); }"
+        " drawCurves(); drawLayers(); }"
+    )
+    for picture in ("curves", "layers"):
+        heights = view.evaluate(f"(s => [s._size.h, s.height])(byId('{picture}')._fullLayout)")
+        assert heights[0] > 0.5 * heights[1]
+
+
+def test_models_without_recorded_training_say_so_and_what_was_recorded_is_drawn(opened, tmp_path):
+    browser, address = opened
+    for kept, told in ((("train_loss",), ""), ((), "No training was recorded")):
+        view = browser.new_page()
+        view.goto(address)
+        found = view.evaluate("page")
+        for one in found["subjects"]:
+            one["curves"] |= {n: [None] * 2 for n in ("train_loss", "test_loss", "test_accuracy") if n not in kept}
+        (tmp_path / "bare.html").write_text(report_page(found), encoding="utf-8")
+        view.goto((tmp_path / "bare.html").as_uri())
+        view.wait_for_selector("#grid .plot .gl-container", state="attached")
+        assert view.locator("#curves-absent").inner_text().startswith(told)
+        assert view.locator("#curves").is_visible() == bool(kept)
+        if kept:
+            assert view.get_by_label("training loss").is_checked()
+            assert view.evaluate("byId('curves').data.length") == 4  # three runs, the mean of two
+        view.close()
 
 
 def test_paper_is_light_and_as_wide_as_a_page_and_the_screen_comes_back(view):

@@ -67,6 +67,26 @@ def test_verdict_and_notes_are_of_groups(subjects):
     assert verdict(subjects[:2])[0].startswith("All models are of one group, fedavg")
 
 
+def test_a_verdict_leaves_names_as_they_are(subjects):
+    mine = [replace(one, group=f"{one.group} of Ours") for one in subjects]
+    assert all(text.count(" of Ours") == 2 for text in verdict(mine))
+
+
+def test_a_model_that_is_worse_than_a_guess_voids_what_is_said_of_its_flatness(subjects):
+    for loss, voided in ((2.302, False), (2.303, True)):  # ln 10 = 2.30259
+        one = replace(subjects[0], label="dead", report=replace(subjects[0].report, loss=loss))
+        found = [note for note in notes([one]) if note.text.startswith("dead: its measured loss")]
+        assert [note.weight for note in found] == ["void"] * voided
+        if voided:
+            assert "2.3, is above ln 10 = 2.3, that of a guess" in found[0].text
+
+
+def test_lambda_max_has_its_subscript_in_notes_and_nothing_else_is_markup(subjects):
+    found = contents(subjects, "")
+    found["notes"] = [{"weight": "void", "text": f"λ_max, λ_maximum {NASTY}"}]
+    assert "λ<sub>max</sub>, λ_maximum &lt;/script&gt;" in report_page(found)
+
+
 def test_groups_of_one_algorithm_are_told_apart_by_what_differs(tmp_path):
     from figures import open_run
 

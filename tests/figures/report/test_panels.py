@@ -164,6 +164,15 @@ def test_an_alignment_is_found_by_the_models_digest(subjects, aligned):
     assert found[1]["alignment"] is None
 
 
+def test_alignments_that_were_asked_for_differently_are_told(subjects, aligned):
+    (found, _), _ = read_alignments([aligned[0]], digests(subjects))
+    both = [replace(one, alignment=found) for one in subjects]
+    assert not [note for note in notes(both) if "Local against global" in note.text]
+    both[1] = replace(both[1], alignment=replace(found, asked={**found.asked, "top": 3}))
+    (note,) = [note for note in notes(both) if "Local against global" in note.text]
+    assert note.text == "Local against global was measured with different K: 5 (fedavg); 3 (fedsam)."
+
+
 def test_quantities_and_tables_that_nobody_knows_yet_are_shown_by_their_names(subjects, aligned, tmp_path):
     contents_ = json.loads((aligned[0] / "alignment.json").read_text())
     last = contents_["runs"][0]["rounds"][0]
