@@ -142,6 +142,7 @@ def read_alignments(paths: Sequence[Path], digests: Sequence[str]) -> tuple[list
         FedscapeError: no such file, one that is damaged or of an earlier version, two of one model, or none of any.
     """
     found: dict[str, Aligned] = {}
+    origin: dict[str, Path] = {}
     others = []
     for path in paths:
         file = path / "alignment.json" if path.is_dir() else path
@@ -158,10 +159,12 @@ def read_alignments(paths: Sequence[Path], digests: Sequence[str]) -> tuple[list
                 others.append(f"{label}, round {rounds[-1]['round']}, of {file} is none of these models")
             for k in mine:
                 digest = rounds[k]["model_digest"]
-                if digest in found:
+                if origin.setdefault(digest, file) != file:
                     raise FedscapeError(
                         f"{label}, round {rounds[k]['round']}, is in several alignments: give one of them"
                     )
+                if digest in found:
+                    continue  # a run under two names
                 found[digest] = Aligned(label, contents["asked"], rounds[: k + 1])
     if paths and not found:
         raise FedscapeError(

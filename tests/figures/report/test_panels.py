@@ -205,6 +205,16 @@ def test_runs_of_an_alignment_that_are_not_shown_are_told_and_none_is_refused(su
     assert not (tmp_path / "x").exists()  # refused before anything is measured
 
 
+def test_a_model_under_two_names_is_read_once_and_in_two_alignments_refused(subjects, aligned, tmp_path):
+    both = json.loads((aligned[0] / "alignment.json").read_text())
+    both["runs"].append({**both["runs"][0], "label": "again"})
+    write_json(tmp_path / "alignment.json", both)
+    (found, _), others = read_alignments([tmp_path], digests(subjects))
+    assert (found.label, others) == ("fedavg", [])
+    with pytest.raises(FedscapeError, match="fedavg, round 2, is in several alignments: give one of them"):
+        read_alignments([aligned[0], tmp_path], digests(subjects))
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
