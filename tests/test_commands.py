@@ -266,7 +266,8 @@ def hostile(tmp_path) -> Path:
     return tmp_path
 
 
-@pytest.mark.parametrize("form", usual(["script", "module", "editable"], among=["script"]))
+@pytest.mark.slow
+@pytest.mark.parametrize("form", ["script", "module", "editable"])
 def test_own_files_called_like_our_packages_do_not_stand_in_for_them(form, hostile, tmp_path_factory, monkeypatch):
     monkeypatch.setenv("PYTHONPATH", str(REPOSITORY))
     script = (

@@ -171,6 +171,7 @@ def test_combination_of_the_page_runs(tmp_path, monkeypatch):
     assert Path("runs/mixed/swa.pt").exists()
 
 
+@pytest.mark.slow
 def test_python_of_the_migration_page_runs(capsys):
     names = {}
     for code in blocks("docs/migrating-from-pyhessian.md", "python"):

@@ -153,9 +153,8 @@ def test_what_cannot_be_is_refused_in_a_sentence(folder, run, tmp_path):
             measure(**{wrong: 1})
 
 
-@pytest.mark.parametrize(
-    "before", [pytest.param("", marks=pytest.mark.slow), "import figures.comparison, figures.runs, figures.__main__"]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("before", ["", "import figures.comparison, figures.runs, figures.__main__"])
 def test_names_of_the_packages_are_functions_whatever_was_imported_first(before):
     lines = [
         before,

@@ -172,7 +172,8 @@ def with_its_variables(line):
     return printed[0]
 
 
-@pytest.mark.parametrize("launch", [with_its_variables, pytest.param(by_torchrun, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("launch", [with_its_variables, by_torchrun])
 def test_under_torchrun_the_ranks_share_the_work_and_one_of_them_speaks(checkpoint, tmp_path, launch):
     options = ["--top", "2", "--dtype", "float64", "--quiet", "--no-trace", "--json"]
     assert run(lambda: main([str(checkpoint), *options, str(tmp_path / "one")])) == 0

@@ -30,6 +30,7 @@ def test_the_list_tells_what_each_needs_how_far_it_is_and_what_it_costs(tmp_path
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.slow
 def test_the_list_of_all_papers_fits_the_terminal(monkeypatch, tmp_path, capsys):
     monkeypatch.setattr(figures.commands.options, "PAPERS", PAPERS)
     assert main(["list", "--out", str(tmp_path)]) == 0

@@ -341,12 +341,9 @@ class TestFailures:
         assert run(fail) == 2
         assert capsys.readouterr().err == "error: rank 0: no file\n"
 
+    @pytest.mark.slow
     @pytest.mark.parametrize(
-        ("failing", "said"),
-        [
-            pytest.param((0, 1), ["error: there is no file x"], marks=pytest.mark.slow),
-            ((1,), ["error: rank 1: there is no file x"]),
-        ],
+        ("failing", "said"), [((0, 1), ["error: there is no file x"]), ((1,), ["error: rank 1: there is no file x"])]
     )
     def test_under_torchrun_one_rank_ends_all_and_one_sentence_is_said(self, tmp_path, failing, said):
         (tmp_path / "fails.py").write_text(
