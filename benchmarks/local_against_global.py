@@ -66,7 +66,7 @@ STUDIES = {
     "cifar10": Study(
         ("fedavg", "fedsam", "fedsmoo", "fedlesam"),
         "--data cifar10 --model lenet_fed --clients 100 --per-round 10 --local-epochs 1 --batch-size 50 --lr 0.1",
-        (0,), 100, {"barrier_pairs": 0, "samples": 25, "tolerance": 0.05, "trace_probes": 2}, ("fedsam",),
+        (0,), 100, {"barrier_pairs": 0, "samples": 25, "tolerance": 0.05, "trace_probes": 2}, (),
     ),
 }  # fmt: skip
 SHOWN = {
@@ -233,7 +233,8 @@ def _group(found: Results, name: str, alpha: str, quantity: str | tuple[str, str
     if isinstance(quantity, str):
         values = {seed: numbers.get(quantity, np.nan) for seed, numbers in runs.items()}
     else:
-        values = {seed: numbers[quantity[0]] / numbers[quantity[1]] for seed, numbers in runs.items()}
+        above, below = ({seed: numbers.get(name, np.nan) for seed, numbers in runs.items()} for name in quantity)
+        values = {seed: above[seed] / below[seed] for seed in runs}
     return Group(name, {seed: value for seed, value in values.items() if np.isfinite(value)})
 
 

@@ -78,6 +78,11 @@ def test_a_study_answers_the_claims_about_its_algorithms():
     assert 0 < len(claims) < len(CLAIMS) == len(claims_table(Settings(), {}).rows)
 
 
+def test_what_was_not_measured_is_undecided():
+    claim = Claim("a paper", "x over y is below 1", ("x", "y"), ("a", None), "lower")
+    assert judged(claim, "0", {("a", "0", 0): {"x": 1.0}}) == ("undecided", "not measured")
+
+
 def test_means_are_over_the_seeds():
     numbers = dict.fromkeys(SHOWN, 2.0)
     found = {("fedavg", "0", seed): numbers | {"test_accuracy": 0.5 + 0.1 * seed} for seed in range(3)}
