@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import math
-import time
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,6 +12,7 @@ import torch
 
 from analysis.hessian.spectrum.operators import Hessian
 from analysis.source import Source
+from analysis.timing import duration, seconds_of
 from figures.graph.cost import lanczos_products
 from figures.measurements import Measurements
 from figures.report import Origin
@@ -54,7 +54,7 @@ def expected(measure: Measurements, models: Sequence[tuple[Origin, Tasks]]) -> s
     given = {name: value for name, value in vars(measure.source).items() if value is not None}
     there = Landscape.from_checkpoint(left[0][0].file, **given)
     operator, vector = Hessian(there), torch.ones_like(there.weights)[:, None]
-    product, evaluation = _seconds(lambda: operator.matmat(vector)), _seconds(there.value)
+    product, evaluation = seconds_of(lambda: operator.matmat(vector)), seconds_of(there.value)
     layers = len(there.space.layers())
     everybody = next((_everybody(one, measure.source, there) for one, _, kind, _ in left if kind == "clients"), 0.0)
     count: defaultdict[str, int] = defaultdict(int)
@@ -91,17 +91,5 @@ def _work(kind: str, options: Mapping[str, Any], layers: int, everybody: float) 
     return (points * _LARGEST if options.get("lambda_max") else 0.0), float(points)
 
 
-def _seconds(action: Callable[[], object]) -> float:
-    """Of the second call."""
-    for _ in range(2):
-        start = time.perf_counter()
-        result = action()
-        if isinstance(result, torch.Tensor):
-            float(result.norm())  # a number on the host: a GPU has finished then
-    return time.perf_counter() - start
-
-
 def _told(seconds: float) -> str:
-    if seconds < 100:
-        return f"{max(1, math.ceil(seconds))} s"
-    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
+    return f"{max(1, math.ceil(seconds))} s" if seconds < 100 else duration(seconds)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import time
 from dataclasses import astuple, dataclass
 
 import torch
@@ -11,6 +10,7 @@ import torch
 from analysis.alignment.federation import Federation
 from analysis.alignment.options import Asked
 from analysis.hessian.spectrum.operators import Hessian
+from analysis.timing import duration, seconds_of
 from landscape.compute.distributed import apart, rank_and_world
 
 _BEFORE_PROBES = 15
@@ -97,34 +97,18 @@ def announce(work: Work, federation: Federation, rounds: int, clients: str) -> N
     client = federation.clients[0]
     everybody = sum(len(part) for part in federation.indices.values()) / client.samples
     with apart():  # the others do not take part
-        gradient = _seconds(lambda: client.gradient()) * everybody
+        gradient = seconds_of(client.gradient) * everybody
         operator = Hessian(client)
         vector = torch.ones(client.dimension, 1, device=client.device, dtype=client.dtype)
-        product = _seconds(lambda: operator.matmat(vector)) * everybody if work.products else 0.0
+        product = seconds_of(lambda: operator.matmat(vector)) * everybody if work.products else 0.0
     seconds = (work.evaluations / 3 + work.gradients) * gradient
     seconds += (work.products + _PRECISE * work.precise) * product
     world = rank_and_world()[1]
     seconds /= world
-    took = (
-        f"{seconds:.0f} s"
-        if seconds < 100
-        else f"{seconds / 60:.0f} min"
-        if seconds < 5400
-        else f"{seconds / 3600:.1f} h"
-    )
     print(
         f"alignment: {rounds} round{'s' * (rounds != 1)}, {clients}: "
         f"some {work.products + work.precise:,.0f} products, "
         f"{work.gradients:,.0f} gradients and {work.evaluations:,.0f} evaluations, each over everybody's data: "
-        f"about {took}{f' on {world} ranks' if world > 1 else ''}",
+        f"about {duration(seconds)}{f' on {world} ranks' if world > 1 else ''}",
         file=sys.stderr,
     )
-
-
-def _seconds(action: object) -> float:
-    """Of the second call."""
-    assert callable(action)
-    for _ in range(2):
-        start = time.perf_counter()
-        float(action().norm())  # a number on the host: a GPU has finished then
-    return time.perf_counter() - start

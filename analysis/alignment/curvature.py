@@ -14,7 +14,7 @@ from analysis.alignment.federation import Federation
 from analysis.alignment.gradients import products_of
 from analysis.alignment.options import Asked
 from analysis.alignment.plain import Plain
-from analysis.alignment.ranks import divided, graph_memory
+from analysis.alignment.ranks import divided, rank_graph_memory
 from analysis.hessian.spectrum.eigen import Eigenpairs, eigenpairs_together, largest_eigenpairs
 from analysis.hessian.spectrum.operators import Hessian, Operator
 from analysis.hessian.spectrum.refinement import refined_where_needed, spent
@@ -187,7 +187,7 @@ def compare_curvature(
     together = eigenspace(whole, asked.top, asked)
     global_products = spent(whole, together) + asked.probes
     averaged = whole.matmat(probes)
-    memory, k = graph_memory(w.device), asked.top
+    memory, k = rank_graph_memory(w.device), asked.top
 
     def of_clients(own: range) -> Iterator[list[Tensor]]:
         for operator, eigen in eigenspaces([federation.clients[i] for i in own], w, asked, memory):

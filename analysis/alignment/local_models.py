@@ -16,7 +16,7 @@ from analysis.alignment.federation import Federation
 from analysis.alignment.options import Asked
 from analysis.alignment.perturbations import ascent_scale, ascent_step
 from analysis.alignment.plain import Plain
-from analysis.alignment.ranks import divided, graph_memory
+from analysis.alignment.ranks import divided, rank_graph_memory
 from analysis.hessian.spectrum.operators import Hessian, Operator
 from analysis.hessian.spectrum.refinement import spent
 from analysis.hessian.spectrum.trace import estimate_trace
@@ -125,7 +125,7 @@ def compare_local_models(
         asked: the ascent step, tolerances, points and pairs.
         told: called with the number of clients done.
     """
-    n, everybody = len(local), _everybody(federation, graph_memory(aggregate.device))
+    n, everybody = len(local), _everybody(federation, rank_graph_memory(aggregate.device))
     own, all_, products = _four_ways(federation, everybody, received, local, aggregate, asked, told)
     diverged = 1.0 - (np.isfinite(own[:, 1, 0]) & np.isfinite(all_[:, 1, 0]))
     sound = [i for i in range(n) if not diverged[i]]
@@ -161,7 +161,7 @@ def _four_ways(
     told: Callable[[int], None],
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """What :meth:`_Loss.measure` gives of f_i and of f at the three places, [n, 3, 11] each; the products, [2]."""
-    n, memory = len(local), graph_memory(aggregate.device)
+    n, memory = len(local), rank_graph_memory(aggregate.device)
     each = [_of(client, memory) for client in federation.clients]
     there = [w_i if bool(w_i.isfinite().all()) else None for w_i in local]
     at = [[received, w_i, aggregate] for w_i in there]

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 import torch
 from torch import Tensor
 
-from landscape.compute.devices import free_memory
+from landscape.autograd.products import graph_memory
 from landscape.compute.distributed import apart, rank_and_world, sum_over_ranks
 
 Shape = tuple[int, ...]
@@ -54,7 +54,6 @@ def divided(
     return found
 
 
-def graph_memory(device: torch.device) -> int | None:
+def rank_graph_memory(device: torch.device) -> int | None:
     """Bytes for the graphs of one rank's products where each rank has its own; ``None``: as for a process alone."""
-    world = rank_and_world()[1]
-    return None if world == 1 or device.type != "cpu" else free_memory(device) // 4 // world
+    return None if rank_and_world()[1] == 1 else graph_memory(device)

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import sys
-import time
 
 import torch
 
 from analysis.hessian.options import Effort, Spectrum
 from analysis.hessian.sampling import MatrixOf
-from analysis.hessian.spectrum.operators import Operator
 from analysis.hessian.spectrum.wanted import Wanted
+from analysis.timing import duration, seconds_of
 from landscape import Landscape
 from landscape.compute.distributed import rank_and_world
 
@@ -37,12 +36,13 @@ def announce(
     if landscape.samples <= _LARGE * landscape.batch_size or rank_and_world()[1] > 1:
         return
     operator = matrix(landscape.subset(torch.arange(landscape.batch_size)))
-    each = _product_seconds(operator) * landscape.samples / landscape.batch_size
+    vector = torch.ones(operator.shape[0], 1, device=operator.device, dtype=operator.dtype)
+    each = seconds_of(lambda: operator.matmat(vector)) * landscape.samples / landscape.batch_size
     count = expected_products(spectrum, effort, operator.shape[0])
     if each * count >= _LONG:
         remedy = "" if subset else "; --samples auto or --samples N would be faster"
         print(
-            f"about {_duration(each * count)}: some {count:,} products at {each:.2g} s "
+            f"about {duration(each * count)}: some {count:,} products at {each:.2g} s "
             f"({operator.shape[0]:,} parameters, {landscape.samples:,} samples){remedy}",
             file=sys.stderr,
         )
@@ -54,19 +54,3 @@ def expected_products(spectrum: Spectrum, effort: Effort, dimension: int) -> int
     trace = min(20, effort.trace_probes) if spectrum.trace else 0
     density = min(effort.density_probes, 4) * min(effort.density_steps, 16, dimension) if spectrum.density else 0
     return min(eigen, dimension) + trace + density
-
-
-def _product_seconds(operator: Operator) -> float:
-    """Of one product, after a first one."""
-    vector = torch.ones(operator.shape[0], 1, device=operator.device, dtype=operator.dtype)
-    for _ in range(2):
-        start = time.perf_counter()
-        float(operator.matmat(vector).norm())  # a number on the host: a GPU has finished then
-    return time.perf_counter() - start
-
-
-def _duration(seconds: float) -> str:
-    """``40 s``, ``3 min``, ``2.5 h``."""
-    if seconds < 100:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"

@@ -81,7 +81,7 @@ class HessianProducts(_Products):
         self, flat: FlatModule, loss: Loss, batches: MicroBatches, w: Tensor, memory: int | str | None
     ) -> None:
         super().__init__(flat, loss, batches, w)
-        self._memory = _graph_memory(flat.device) if memory is None else memory_size(memory)
+        self._memory = graph_memory(flat.device) if memory is None else memory_size(memory)
         self._begin()
 
     def _begin(self) -> None:
@@ -146,7 +146,7 @@ class HessianProducts(_Products):
         return sum(storages.values()), gradients
 
 
-def _graph_memory(device: torch.device) -> int:
+def graph_memory(device: torch.device) -> int:
     """The default memory for graphs in bytes: a quarter of what is free, shared by the ranks of one machine's CPU."""
     sharing = rank_and_world()[1] if device.type == "cpu" else 1
     return free_memory(device) // 4 // sharing

@@ -226,7 +226,7 @@ class BatchedExecutor(SequentialExecutor):
             batch = RowsBatch(self._stacked, drawn, local, crowd.statistics)
             here = self._here(round, step)
             around = Surroundings(self._model.space, crowd.state, received, here, batch)
-            crowd.noted = self._noted(crowd.w) if self._noting else None
+            crowd.noted = Noted.by(self._algorithm, crowd.w) if self._noting else None
             gradient = ascending(batch.gradient, self._ascent, local, around, crowd.noted)
             crowd.w = local_step(
                 crowd.w, gradient, self._algorithm, crowd.state, seen, here, local.weight_decay, clip,

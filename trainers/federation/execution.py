@@ -257,7 +257,7 @@ class SequentialExecutor:
             here = self._here(begun.round, steps)
             around = Surroundings(self._model.space, state, received, here, batch)
             if self._noting and steps + 1 == begun.round.steps:
-                noted = self._noted(w)
+                noted = Noted.by(self._algorithm, w)
             gradient = ascending(batch.gradient, self._ascent, local, around, noted)
             w = local_step(
                 w, gradient, self._algorithm, state, begun.received, here, local.weight_decay, clip, optimizer,
@@ -273,10 +273,6 @@ class SequentialExecutor:
         perturbation = None if noted is None else noted.perturbation
         start = self._start_of(begun.w, received)
         return ClientResult(client, w, upload, state, total / seen, seen, steps, gradients, start, perturbation)
-
-    def _noted(self, w: Tensor) -> Noted:
-        """What notes the perturbation of a local step at ``w``."""
-        return Noted(w if self._algorithm.perturbs else None)
 
     def _start_of(self, w: Tensor, received: State) -> Tensor | None:
         """Where local steps began, to be kept where that is not the very model received."""

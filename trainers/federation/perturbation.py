@@ -39,6 +39,11 @@ class Noted:
         self._to: Tensor | None = None
         self._done = False
 
+    @classmethod
+    def by(cls, algorithm: Algorithm, w: Tensor) -> Noted:
+        """What notes the perturbation of a local step of an algorithm at ``w``."""
+        return cls(w if algorithm.perturbs else None)
+
     def of_batch(self, gradient: Gradient) -> Gradient:
         """The mini-batch gradient, whose points are noted."""
 

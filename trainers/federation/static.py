@@ -230,7 +230,7 @@ class StaticStep:
         if self._adversary is not None:
             batch.move_by(self._adversary, client)
         around = Surroundings(self._model.space, client, received, round, batch)
-        noted = Noted(self._w if self._algorithm.perturbs else None) if self._noting else None
+        noted = Noted.by(self._algorithm, self._w) if self._noting else None
         gradient = ascending(batch.gradient, self._ascent, local, around, noted)
         clip = local.clip if local.clip_at != "gradient" else 0.0
         w = local_step(
