@@ -134,7 +134,7 @@ class HessianProducts(_Products):
         def note(tensor: Tensor) -> Tensor:
             storage = tensor.untyped_storage()
             storages[storage.data_ptr()] = storage.nbytes()
-            return tensor
+            return tensor.detach()  # the tensor itself would hold the node that saves it: a cycle that nothing frees
 
         with saved_tensors_hooks(note, lambda tensor: tensor):
             gradients = self._slope(x, y)

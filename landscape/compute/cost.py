@@ -72,7 +72,7 @@ def sample_cost(module: nn.Module, inputs: Tensor) -> SampleCost | None:
         storage = tensor.untyped_storage()
         if storage.data_ptr() not in own:
             storages[storage.data_ptr()] = storage.nbytes()
-        return tensor
+        return tensor.detach()  # the tensor itself would hold the node that saves it: a cycle that nothing frees
 
     def count(layer: nn.Module, args: tuple[Any, ...], output: Any) -> None:
         flops.append(_flops(layer, args, output))
