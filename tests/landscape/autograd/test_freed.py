@@ -2,6 +2,7 @@
 
 import gc
 import weakref
+from typing import ClassVar
 
 import pytest
 import torch
@@ -15,7 +16,7 @@ from landscape.compute.cost import sample_cost
 class Watched(nn.Module):
     """A sigmoid, whose node saves its result, that remembers its results without keeping them."""
 
-    results: list[weakref.ref] = []
+    results: ClassVar[list[weakref.ref]] = []
 
     def forward(self, x):
         found = torch.sigmoid(x)
