@@ -225,12 +225,12 @@ def named(
     for place in there:
         if place not in sources.values():
             sources.setdefault(place[1], place)
-    # As in collections.namedtuple: the class belongs to the module that asks for it, where pickle looks it up.
-    body = {
-        "__doc__": text, "__module__": sys._getframe(1).f_globals["__name__"], "paper": paper,
-        "kinds": kinds, "sources": sources,
-    }  # fmt: skip
-    return make_dataclass(name, _arguments(kinds, sources, options), bases=(_Named,), namespace=body, frozen=True)
+    body = {"__doc__": text, "paper": paper, "kinds": kinds, "sources": sources}
+    made = make_dataclass(name, _arguments(kinds, sources, options), bases=(_Named,), namespace=body, frozen=True)
+    # As in collections.namedtuple: the class belongs to the module that asks for it, where pickle looks it up.  From
+    # Python 3.12 on make_dataclass says that it belongs to this one.
+    made.__module__ = sys._getframe(1).f_globals["__name__"]
+    return made
 
 
 def _arguments(
