@@ -212,7 +212,10 @@ class Refuses(torch.nn.Linear):
 @pytest.mark.parametrize(
     ("model", "said"),
     [
-        (torch.nn.Linear(64, 4), r"RuntimeError: (addmm: )?mat1 and mat2 shapes cannot be multiplied \(96x32 and 64x4\): give"),
+        (
+            torch.nn.Linear(64, 4),
+            r"RuntimeError: (addmm: )?mat1 and mat2 shapes cannot be multiplied \(96x32 and 64x4\): give",
+        ),
         (Refuses(1, 1), r"KeyError: \"a user's own slip\" \(test_tasks.py, line \d+\): give another --model or --data"),
     ],
 )
