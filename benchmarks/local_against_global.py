@@ -67,7 +67,7 @@ STUDIES = {
         ("fedavg", "fedsam", "fedsmoo", "fedlesam"),
         "--data cifar10 --model lenet_fed --clients 100 --per-round 10 --local-epochs 1 --batch-size 50 --lr 0.1",
         (0,), 100, {"barrier_pairs": 0, "samples": 25, "tolerance": 0.05, "trace_probes": 2},
-        ("fedavg", "fedsam", "fedsmoo", "fedlesam"),
+        ("fedsam",),
     ),
 }  # fmt: skip
 SHOWN = {
