@@ -18,7 +18,8 @@ from analysis.alignment.opening import OpenedRound, Who, open_round, rounds_to_m
 from analysis.alignment.options import Asked
 from analysis.alignment.perturbations import Perturbations, UsedPerturbations, cross_gains, measure_used, used_work
 from analysis.alignment.plain import Plain
-from analysis.alignment.results import Alignment, RoundAlignment, RunAlignment
+from analysis.alignment.results import Alignment, RunAlignment
+from analysis.alignment.rounds import RoundAlignment
 from analysis.alignment.state import Kept, opened_state
 from analysis.arguments import grouped
 from analysis.kept import key_of

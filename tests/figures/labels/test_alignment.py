@@ -11,7 +11,8 @@ from analysis.alignment.local_models import LocalModels
 from analysis.alignment.options import Asked
 from analysis.alignment.perturbations import Perturbations
 from analysis.alignment.plain import Plain
-from analysis.alignment.results import TITLES, Alignment, RoundAlignment, RunAlignment
+from analysis.alignment.results import Alignment, RunAlignment
+from analysis.alignment.rounds import TITLES, RoundAlignment
 from figures import labelled
 from figures.labels.alignment import _OWN_AXES, _UNITS, unit_of
 
