@@ -61,7 +61,8 @@ def measure_alignment(
 
     Gradients, ascent steps and Hessians are compared at the model w that a round ended with; the local models w_i of
     the round against the model before it and w.  f is over all clients of the run, whoever is measured; the p_i are
-    those of the run's objective (``weights.json``).  Models with BatchNorm are measured with the global statistics.
+    those of the run's objective (``weights.json``), unless ``weights="samples"`` asks for others.  Models with
+    BatchNorm are measured with the global statistics.
 
     Under ``torchrun`` every rank makes the same call and gets the same result: passes over data are divided by samples,
     eigen-solves and lines by clients.
@@ -100,7 +101,7 @@ def measure_alignment(
             left_out: dict[int, str] = {}
             title = ""
             for file in some:
-                one = open_round(file, clients, place)
+                one = open_round(file, clients, place, asked.weights)
                 if progress and done == 0:
                     _announce(one, asked, count)
                 machine = (str(one.federation.whole.device), one.federation.whole.precision)
@@ -175,6 +176,7 @@ class _Round:
             round=opened.checkpoint.round,
             clients=federation.measured,
             population=federation.population,
+            weighted=opened.weighted,
             shares=federation.shares,
             histograms=opened.histograms,
             local_clients=tuple(opened.local),

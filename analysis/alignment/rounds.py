@@ -12,7 +12,7 @@ import scipy
 from analysis.alignment.curvature import Curvature
 from analysis.alignment.gradients import Gradients
 from analysis.alignment.local_models import LocalModels
-from analysis.alignment.options import PARTS
+from analysis.alignment.options import OF_THE_RUN, PARTS
 from analysis.alignment.perturbations import USED_TITLES, Perturbations, UsedPerturbations, share_error
 from analysis.alignment.sampling import Mean, mean_over_clients, mean_over_pairs
 
@@ -82,6 +82,7 @@ class RoundAlignment:
         round: completed rounds of the model.
         clients: the measured ones.
         population: N.
+        weighted: what the p_i are, in words (:func:`analysis.alignment.opening.open_round`).
         shares: p̃_i, their weights among themselves, [n].
         histograms: their samples by class, empty without classes.
         local_clients: those whose local models were measured.
@@ -94,6 +95,7 @@ class RoundAlignment:
     round: int
     clients: tuple[int, ...]
     population: int
+    weighted: str
     shares: np.ndarray
     histograms: list[list[int]]
     local_clients: tuple[int, ...]
@@ -206,8 +208,9 @@ class RoundAlignment:
         return tuple(c for c, bad in zip(self.local_clients, self.local.diverged, strict=True) if bad)
 
     def notes(self) -> list[str]:
-        """What cannot be had, which clients are in no mean, and what has not converged."""
-        lines = [f"not measured at round {self.round}: {what}: {why}" for what, why in self.missing.items()]
+        """Weights that are not the run's, what cannot be had, who is in no mean, and what has not converged."""
+        lines = [] if self.weighted == OF_THE_RUN else [f"the weights p_i are {self.weighted}"]
+        lines += [f"not measured at round {self.round}: {what}: {why}" for what, why in self.missing.items()]
         at_it = any(part is not None for part in (self.gradients, self.perturbations, self.curvature, self.local))
         if at_it and len(self.clients) < self.population and set(self.clients) & set(self.local_clients):
             lines.append(
@@ -233,6 +236,7 @@ class RoundAlignment:
             "notes": self.notes(),
             "clients": list(self.clients),
             "clients_with_data": self.population,
+            "weights": self.weighted,
             "weights_among_measured": self.shares.tolist(),
             "samples_by_class": self.histograms,
             "order": [self.clients[i] for i in order],

@@ -34,7 +34,8 @@ def drawn(kind: type[Plain], seed: int, n: int) -> Plain:
 def one(number: int, clients: tuple[int, ...], local: tuple[int, ...] = ()) -> RoundAlignment:
     n = len(clients)
     given = {
-        "round": number, "clients": clients, "population": 9, "shares": np.full(n, 1 / n), "histograms": [],
+        "round": number, "clients": clients, "population": 9, "weighted": "of the test",
+        "shares": np.full(n, 1 / n), "histograms": [],
         "local_clients": local, "missing": {}, "gradients": drawn(Gradients, number, n),
         "perturbations": drawn(Perturbations, number, n), "curvature": drawn(Curvature, number, n),
         "local": drawn(LocalModels, number, len(local)) if local else None,
