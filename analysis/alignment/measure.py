@@ -146,6 +146,7 @@ class _Round:
         if not bool(w.isfinite().all()):
             raise _NotFinite("the global model is not finite")
         here, loss, accuracy = federation.evaluate(w)
+        losses = np.array([one.loss for one in here]), loss
         if not np.isfinite(loss):
             raise _NotFinite(f"the loss of the global model is {loss}")
         slopes = None
@@ -155,11 +156,10 @@ class _Round:
             slopes = federation.gradients(w)
             accuracies = [float("nan") if one.accuracy is None else one.accuracy for one in here]
             shares = float("nan") if accuracy is None else accuracy
-            losses = np.array([one.loss for one in here]), loss
             return compare_gradients(*slopes, losses, (np.array(accuracies), shares))
 
         def perturbations() -> Perturbations:
-            return cross_gains(federation, w, *(slopes or federation.gradients(w)), asked, self._told)
+            return cross_gains(federation, w, losses, *(slopes or federation.gradients(w)), asked, self._told)
 
         lengths = {"n": len(federation.measured)}
         found: dict[str, Any] = {

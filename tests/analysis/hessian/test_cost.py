@@ -28,7 +28,7 @@ def told(monkeypatch, capsys):
 
     def told(batch_size=6, seconds=SECONDS, top=5, **options) -> str:
         clock = count(0.0, seconds)
-        monkeypatch.setattr("analysis.hessian.cost.time", SimpleNamespace(perf_counter=lambda: next(clock)))
+        monkeypatch.setattr("analysis.timing.time", SimpleNamespace(perf_counter=lambda: next(clock)))
         around = small_landscape()
         around.batch_size = batch_size
         with pytest.raises(Began):
