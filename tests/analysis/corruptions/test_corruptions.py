@@ -10,8 +10,9 @@ import torch
 
 import analysis.corruptions.measure
 from analysis.corruptions import measure_corruptions
-from analysis.corruptions.__main__ import main
+from analysis.corruptions.__main__ import main, save
 from analysis.corruptions.images import GeneratedImages
+from analysis.corruptions.measure import _left_out
 from analysis.corruptions.robustness import Robustness
 from analysis.source import Place
 from landscape import DATASETS, Checkpoint, Dataset, FedscapeError, Samples, load_dataset, make_dataset
@@ -158,9 +159,28 @@ class TestGenerated:
         assert found.loss.item() == pytest.approx(loss, rel=1e-9)
         assert (found.generated, found.images) == (True, "generated")
 
-    def test_all_that_can_be_generated_are(self):
+    def test_all_that_can_be_generated_are_and_what_cannot_of_grey_images_is_told(self, tmp_path, monkeypatch, capsys):
+        monkeypatch.setattr("landscape.terminal.notices._told", set())
         found = measure_corruptions([checkpoint()], severities=(1,), generate=True, samples=20)
         assert found.corruptions == generated(1)
+        assert set(generated(3)) - set(generated(1)) == {"saturate"}
+        (note,) = found.notes
+        assert note == (
+            "left out: saturate, which changes colours, and the images are grey: all means are over the other 13 "
+            "corruptions"
+        )
+        assert capsys.readouterr().err == f"{note}\n"
+        assert note in str(found)
+        assert note in found.on_screen()
+        assert found.to_dict()["notes"] == (note,)
+        save(found, ["a"], tmp_path)
+        assert all(note in (tmp_path / f"corruptions.{kind}").read_text() for kind in ("json", "md", "tex"))
+
+    def test_nothing_is_told_where_all_is_measured_that_was_asked_for(self, capsys):
+        found = measure_corruptions([checkpoint()], ("fog",), (1,), generate=True, samples=20)
+        assert (found.notes, capsys.readouterr().err) == ((), "")
+        x = np.random.default_rng(0).integers(0, 256, (6, 3, 8, 8)).astype(np.uint8)
+        assert _left_out(make_dataset("own", (x, np.arange(6)), (x, np.arange(6))).test) == ()
 
     def test_the_seed_decides(self):
         def losses(seed):
