@@ -6,6 +6,7 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -19,6 +20,7 @@ from trainers.algorithm import Algorithm
 from trainers.algorithms import algorithm_name
 from trainers.parts.parts import Parts
 from trainers.runs.later import without_later
+from trainers.runs.reals import with_reals
 from trainers.runs.records import RecordedRun, read_runs
 from trainers.runs.run import train
 from trainers.runs.stored import FAILURE
@@ -46,6 +48,8 @@ def content_key(content: dict[str, Any]) -> str:
 class PlannedRun:
     """A run that may or may not have been made; equal to another where both have the same :attr:`key`.
 
+    A whole number that was given for a real one is that real number: ``FedSAM(rho=1)`` is ``FedSAM(rho=1.0)``.
+
     Attributes:
         algorithm, settings, parts: as :func:`trainers.train` takes them; the seed is one of the settings.
 
@@ -64,14 +68,20 @@ class PlannedRun:
     @cached_property
     def content(self) -> dict[str, Any]:
         """What decides the result: algorithm, parts and settings but for :data:`SPEED`."""
-        recorded = without_later("settings", self.settings.recorded())
+        return self._content(with_reals)
+
+    def _content(self, numbers: Callable[[Mapping[str, Any], object], dict[str, Any]]) -> dict[str, Any]:
+        recorded = without_later("settings", numbers(self.settings.recorded(), self.settings))
         settings = {name: value for name, value in recorded.items() if name not in SPEED}
         name = algorithm_name(self.algorithm)
-        algorithm = {"name": name, **without_later(name, self.algorithm.hyper_parameters())}
+        hyper = numbers(self.algorithm.hyper_parameters(), self.algorithm)
         parts = {
-            name: without_later(value["name"], value) if isinstance(value, dict) else value
+            name: without_later(value["name"], numbers(value, getattr(self.parts, name)))
+            if isinstance(value, dict)
+            else value
             for name, value in self.parts.recorded().items()
         }
+        algorithm = {"name": name, **without_later(name, hyper)}
         return {"schema": SCHEMA, "algorithm": algorithm, "parts": parts, "settings": settings}
 
     @cached_property
@@ -82,7 +92,15 @@ class PlannedRun:
     @cached_property
     def name(self) -> str:
         """The algorithm with its parts and the digest, as its folder is called."""
-        return "-".join([algorithm_name(self.algorithm).replace(":", "."), *self.parts.chosen(), self.key])
+        return self._named(self.key)
+
+    @cached_property
+    def earlier_name(self) -> str:
+        """The name that it had where keys told 1 from 1.0: most often the same."""
+        return self._named(content_key(self._content(lambda values, _: dict(values))))
+
+    def _named(self, key: str) -> str:
+        return "-".join([algorithm_name(self.algorithm).replace(":", "."), *self.parts.chosen(), key])
 
     @property
     def seed(self) -> int:
@@ -123,8 +141,9 @@ class RunStore:
     folder: str | Path
 
     def path(self, run: PlannedRun) -> Path:
-        """The run's directory, whether it is there or not."""
-        return Path(self.folder) / run.name
+        """The run's directory, whether it is there or not; where there is none, that of its earlier name if it is."""
+        path, earlier = Path(self.folder) / run.name, Path(self.folder) / run.earlier_name
+        return earlier if earlier.exists() and not path.exists() else path
 
     def state(self, run: PlannedRun) -> State:
         """How far it is; a run that diverged is done."""
