@@ -5,12 +5,13 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import shutil
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal, get_args, get_origin
 
 from landscape.errors import FedscapeError
 from landscape.storage.files import json_ready, make_directory, write_json
@@ -20,7 +21,6 @@ from trainers.algorithm import Algorithm
 from trainers.algorithms import algorithm_name
 from trainers.parts.parts import Parts
 from trainers.runs.later import without_later
-from trainers.runs.reals import with_reals
 from trainers.runs.records import RecordedRun, read_runs
 from trainers.runs.run import train
 from trainers.runs.stored import FAILURE
@@ -42,6 +42,55 @@ def content_key(content: dict[str, Any]) -> str:
         True
     """
     return hashlib.sha256(json.dumps(json_ready(content), sort_keys=True).encode()).hexdigest()[:16]
+
+
+def with_reals(values: Mapping[str, Any], of: object) -> dict[str, Any]:
+    """Values by field, those of real fields as floats: 1 and 1.0 are one value of a rate, and one text in a key.
+
+    Args:
+        values: of fields of ``of``, by name.
+        of: a dataclass of hyper-parameters, which declares the fields' types.
+
+    Example:
+        >>> from trainers import FedSAM
+        >>> from trainers.runs.planned import with_reals
+        >>> with_reals({"name": "fedsam", "rho": 1}, FedSAM(rho=1))
+        {'name': 'fedsam', 'rho': 1.0}
+    """
+    real = {each.name for each in fields(of) if is_real(each.type)}  # type: ignore[arg-type]
+    return {name: _real(value) if name in real else value for name, value in values.items()}
+
+
+def is_real(declared: Any) -> bool:
+    """Whether a field's type has real numbers and no whole ones.
+
+    Args:
+        declared: as a dataclass keeps it: a type, or the text of one, whose names need not be imported.
+
+    Example:
+        >>> from trainers.runs.planned import is_real
+        >>> is_real("float | None"), is_real(tuple[float, ...]), is_real(int), is_real("int | float")
+        (True, True, False, False)
+    """
+    names = _names(declared)
+    return "float" in names and "int" not in names
+
+
+def _names(declared: Any) -> set[str]:
+    """Of the types in it; what is annotated to them is none."""
+    if isinstance(declared, str):
+        plain = declared.removeprefix("Annotated[").partition(",")[0] if declared.startswith("Annotated[") else declared
+        return set(re.findall(r"\w+", plain))
+    inner = get_args(declared)
+    if get_origin(declared) is Annotated:
+        return _names(inner[0])
+    return set().union(*map(_names, inner)) if inner else {getattr(declared, "__name__", "")}
+
+
+def _real(value: Any) -> Any:
+    if isinstance(value, (list, tuple)):
+        return type(value)(map(_real, value))
+    return float(value) if type(value) is int else value
 
 
 @dataclass(frozen=True, eq=False)

@@ -17,7 +17,7 @@ from trainers import ALGORITHMS, MAN, SAM, SWA, FedAvg, FedProx, FedSAM, Parts, 
 from trainers.federation.federation import Federation
 from trainers.flags import FLAGS
 from trainers.runs import PlannedRun, RunStore
-from trainers.runs.reals import is_real
+from trainers.runs.planned import is_real
 
 SHORT = Settings(rounds=4, clients=4, per_round=2, local_epochs=1, save_every=2)
 
