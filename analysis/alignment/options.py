@@ -48,8 +48,8 @@ class Asked:
     seed: int = 0
     """draws start vectors, probes and pairs"""
     weights: Weights = "run"
-    """the clients' weights p_i in f: run: those of the run's objective (weights.json); samples: in proportion to the
-    clients' numbers of samples, whatever the run aggregated by"""
+    """the clients' weights p_i in f, those of the run's objective (weights.json) or in proportion to their numbers of
+    samples, whatever the run aggregated by"""
 
     def __post_init__(self) -> None:
         rules = {
