@@ -97,7 +97,8 @@ def main(settings: Settings) -> None:
             announce(told, federation, 1, f"{len(some)} clients")
         seconds, start = {}, time.perf_counter()
         seconds["gradients"], (each, total) = timed(lambda: federation.gradients(w))
-        seconds["perturbations"], _ = timed(lambda: cross_gains(federation, w, each, total, asked))
+        losses = federation.values(w)  # in a measurement they are those of the gradients
+        seconds["perturbations"], _ = timed(lambda: cross_gains(federation, w, losses, each, total, asked))
         seconds["curvature"], found = timed(lambda: compare_curvature(federation, w, asked))
         if rank:
             return

@@ -94,7 +94,7 @@ USED = {
 """Columns of the table of the perturbations that algorithms used: ε_i of their clients, u of their servers."""
 
 Numbers = Mapping[str, float]
-"""Quantities of one run by name, as in :data:`analysis.alignment.results.TITLES`, and ``test_accuracy``."""
+"""Quantities of one run by name, as in :data:`analysis.alignment.rounds.TITLES`, and ``test_accuracy``."""
 Results = Mapping[tuple[str, str, int], Numbers]
 """By algorithm, α and seed."""
 

@@ -123,6 +123,9 @@ class Evaluator:
             w: the point.
             stderr: also compute standard errors over the samples: √(variance of the samples' losses / n).  They do not
                 include a penalty, and there is none for arbitrary batches and for the accuracy of a segmentation.
+
+        Raises:
+            FedscapeError: the loss is no mean over samples, where there are several micro-batches or standard errors.
         """
         data = self._batches.data
         targets = data.targets if isinstance(data, Samples) and not data.targets.is_floating_point() else None
@@ -130,7 +133,7 @@ class Evaluator:
         each, n = stderr and isinstance(data, Samples) and len(data) > 1, len(data)
 
         def over_portion() -> Tensor:
-            require_mean(self._flat, self._loss, self._batches)
+            require_mean(self._flat, self._loss, self._batches, each=each)
             sums = torch.zeros(3 + counts, dtype=torch.float64, device=self._flat.device)
             for _, x, y, share in self._inputs():
                 if self._at_once:

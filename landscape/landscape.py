@@ -337,11 +337,26 @@ class Landscape(Problem):
         return other
 
     def subset(self, indices: Tensor) -> Landscape:
-        """The same loss at the same point, over the samples (of :meth:`of`, the batches) at these positions."""
+        """The same loss at the same point, over the samples (of :meth:`of`, the batches) at these positions.
+
+        Whoever puts losses of subsets together by their sizes asks :meth:`require_samples` first.
+        """
         data = self._batches.data
         other = self.over(data.subset(indices.tolist()) if isinstance(data, Batches) else data.subset(indices))
         other._title = self._title
         return other
+
+    def require_samples(self) -> None:
+        """Check that the losses of subsets, weighted by their numbers of samples, are that of all of them together.
+
+        Where all samples are in one micro-batch, any loss of that batch is taken as it is, class weights too; but then
+        it is none of a mean over parts of the samples.
+
+        Raises:
+            FedscapeError: the loss is no mean over samples (a sum, class weights, ignored targets), or the outputs for
+                a sample depend on others.
+        """
+        require_function(self._flat, self.loss, self._batches, each=True)
 
     def along(self, names: Collection[str], w: Tensor | None = None) -> Landscape:
         """The same function of the named parameters alone; the other parameters are constants, as they are at a point.

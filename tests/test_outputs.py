@@ -219,7 +219,7 @@ def test_what_is_not_ours_is_refused_before_the_work_and_stays(
     def begun(*_, **__):
         raise AssertionError("work has begun")
 
-    for module in ("trainers.runs.run", "trainers.commands.partition", "figures.__main__"):
+    for module in ("trainers.runs.objects", "trainers.commands.partition", "figures.__main__"):
         monkeypatch.setattr(f"{module}.load_dataset", begun)
     monkeypatch.setattr("figures.commands.work.execute", begun)
     monkeypatch.setattr("trainers.commands.report.read_runs", begun)

@@ -71,11 +71,11 @@ def expected_work(federation: Federation, local: int, received: bool, asked: Ask
         low = federation.whole.precision != "float64"
         return Work(products=min(8 + 8 * top, d) + low, precise=float(low))
 
-    work = Work()
+    work = Work(evaluations=1.0)  # the losses at the model, whatever is asked of it
     if "gradients" in asked.parts:
-        work += Work(evaluations=1.0, gradients=1.0)
+        work += Work(gradients=1.0)
     if "perturbations" in asked.parts:
-        work += Work(evaluations=n + 4.0, gradients=1.0 if "gradients" in asked.parts else 2.0)
+        work += Work(evaluations=n + 3.0, gradients=1.0 if "gradients" in asked.parts else 2.0)
     if "curvature" in asked.parts:
         work += (solve(asked.top) + Work(products=asked.probes)) * (1 + share)
     if "local" in asked.parts and local:

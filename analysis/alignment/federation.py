@@ -32,7 +32,8 @@ class Federation:
         measured: the clients that are looked at one by one, in their order.
 
     Raises:
-        FedscapeError: no client is measured, or one without data; a weight that is not above 0.
+        FedscapeError: no client is measured, or one without data; a weight that is not above 0; a loss that is no mean
+            over samples (:meth:`landscape.Landscape.require_samples`).
 
     Example:
         Two clients of a line with the slopes 1 and 3, the second with three times the weight:
@@ -66,6 +67,7 @@ class Federation:
                 raise FedscapeError(
                     f"client {client} has data and the weight {self.weights.get(client)}: above 0 is due"
                 )
+        self.whole.require_samples()  # clients are joined
 
     @cached_property
     def p(self) -> dict[int, float]:

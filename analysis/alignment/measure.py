@@ -18,7 +18,8 @@ from analysis.alignment.opening import OpenedRound, Who, open_round, rounds_to_m
 from analysis.alignment.options import Asked
 from analysis.alignment.perturbations import Perturbations, UsedPerturbations, cross_gains, measure_used, used_work
 from analysis.alignment.plain import Plain
-from analysis.alignment.results import Alignment, RoundAlignment, RunAlignment
+from analysis.alignment.results import Alignment, RunAlignment
+from analysis.alignment.rounds import RoundAlignment
 from analysis.alignment.state import Kept, opened_state
 from analysis.arguments import grouped
 from analysis.kept import key_of
@@ -60,7 +61,8 @@ def measure_alignment(
 
     Gradients, ascent steps and Hessians are compared at the model w that a round ended with; the local models w_i of
     the round against the model before it and w.  f is over all clients of the run, whoever is measured; the p_i are
-    those of the run's objective (``weights.json``).  Models with BatchNorm are measured with the global statistics.
+    those of the run's objective (``weights.json``), unless ``weights="samples"`` asks for others.  Models with
+    BatchNorm are measured with the global statistics.
 
     Under ``torchrun`` every rank makes the same call and gets the same result: passes over data are divided by samples,
     eigen-solves and lines by clients.
@@ -99,7 +101,7 @@ def measure_alignment(
             left_out: dict[int, str] = {}
             title = ""
             for file in some:
-                one = open_round(file, clients, place)
+                one = open_round(file, clients, place, asked.weights)
                 if progress and done == 0:
                     _announce(one, asked, count)
                 machine = (str(one.federation.whole.device), one.federation.whole.precision)
@@ -144,6 +146,7 @@ class _Round:
         if not bool(w.isfinite().all()):
             raise _NotFinite("the global model is not finite")
         here, loss, accuracy = federation.evaluate(w)
+        losses = np.array([one.loss for one in here]), loss
         if not np.isfinite(loss):
             raise _NotFinite(f"the loss of the global model is {loss}")
         slopes = None
@@ -153,11 +156,10 @@ class _Round:
             slopes = federation.gradients(w)
             accuracies = [float("nan") if one.accuracy is None else one.accuracy for one in here]
             shares = float("nan") if accuracy is None else accuracy
-            losses = np.array([one.loss for one in here]), loss
             return compare_gradients(*slopes, losses, (np.array(accuracies), shares))
 
         def perturbations() -> Perturbations:
-            return cross_gains(federation, w, *(slopes or federation.gradients(w)), asked, self._told)
+            return cross_gains(federation, w, losses, *(slopes or federation.gradients(w)), asked, self._told)
 
         lengths = {"n": len(federation.measured)}
         found: dict[str, Any] = {
@@ -174,6 +176,7 @@ class _Round:
             round=opened.checkpoint.round,
             clients=federation.measured,
             population=federation.population,
+            weighted=opened.weighted,
             shares=federation.shares,
             histograms=opened.histograms,
             local_clients=tuple(opened.local),

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from analysis.alignment.federation import Federation
+from analysis.alignment.options import OF_THE_RUN, Weights
 from analysis.hessian.clients import rounds_of
 from analysis.source import Place
 from landscape import Checkpoint, FedscapeError, Landscape
@@ -18,12 +19,14 @@ from landscape.checkpoints.checkpoint import run_files
 from landscape.checkpoints.foreign import checkpoint_file, open_checkpoint
 from landscape.data.loaders import data_named
 from landscape.data.samples import random_order
+from landscape.partitions.partition import Partition
 from landscape.storage.digests import tensor_digest
 from landscape.storage.reading import read_json
 from landscape.storage.schema import Items, Number, Record
 
 Who = Literal["sampled", "all"] | tuple[int, ...]
 """Which clients are measured: those whose local models a round kept, all, or these."""
+_BY_SAMPLES = "in proportion to the clients' numbers of samples"
 _WEIGHTS = Record({"objective": Items(Number(0, 1))})
 _TRAIN_SO = "train with --save-clients"
 
@@ -49,6 +52,7 @@ class OpenedRound:
 
     Attributes:
         federation: the losses.
+        weighted: what their weights p_i are, in words.
         weights: the model after the round, [d].
         received: the model that the clients received, [d]: as the round's checkpoint has it, or in files of earlier
             versions the model of the round before; ``None`` where there is no file of it.
@@ -61,6 +65,7 @@ class OpenedRound:
     """
 
     federation: Federation
+    weighted: str
     weights: Tensor
     received: Tensor | None
     used: Used | None
@@ -87,7 +92,7 @@ def rounds_to_measure(run: str | Path, rounds: bool) -> list[Path]:
     return rounds_of(kept[0].parent if kept else run)
 
 
-def open_round(path: Path, who: Who, place: Place) -> OpenedRound:
+def open_round(path: Path, who: Who, place: Place, weights: Weights = "run") -> OpenedRound:
     """Open one checkpoint of a run, the run's weights and its clients' data.
 
     Where it does not say what the clients received, its neighbour before it is opened too.
@@ -96,18 +101,19 @@ def open_round(path: Path, who: Who, place: Place) -> OpenedRound:
         path: the file.
         who: the clients.
         place: the model, the data and the device; ``samples`` is at most so many of each client's.
+        weights: the p_i: those of the run's objective, or in proportion to all samples that the clients have.
 
     Raises:
-        FedscapeError: as :func:`landscape.checkpoints.foreign.open_checkpoint`; no ``weights.json`` in the run, or
-            another federation's; clients that there are not, or that have no data.
+        FedscapeError: as :func:`landscape.checkpoints.foreign.open_checkpoint`; the run does not say its weights, or
+            has those of another federation; clients that there are not, or that have no data.
     """
     naming: dict[str, Any] = place.naming | {"data": data_named(place.data, place.loader)}
     del naming["loader"]
     checkpoint = open_checkpoint(path, **naming)
     dataset = checkpoint.load_dataset(data_dir=place.data_dir, name=naming["data"], normalise=place.normalise)
     partition = checkpoint.partition(dataset)
-    weights = _weights(path, len(partition))
-    indices = {i: torch.from_numpy(part) for i, part in enumerate(partition.clients) if len(part) and weights[i] > 0}
+    p, weighted = _weights(path, checkpoint, partition, weights)
+    indices = {i: torch.from_numpy(part) for i, part in enumerate(partition.clients) if len(part) and p[i] > 0}
     if place.samples is not None:
         indices = {i: _some(dataset.train.subset(part), part, place.samples) for i, part in indices.items()}
     missing: dict[str, str] = {}
@@ -121,7 +127,7 @@ def open_round(path: Path, who: Who, place: Place) -> OpenedRound:
         stream=place.stream,
         task=checkpoint.task_on(dataset),
     )
-    federation = Federation(whole, indices, {i: weights[i] for i in indices}, chosen)
+    federation = Federation(whole, indices, {i: p[i] for i in indices}, chosen)
     work = checkpoint.work
     before = None if work is not None else _before(checkpoint, path, naming, missing)
     local = {c: checkpoint.clients[c].to(whole.weights) for c in chosen if c in checkpoint.clients}
@@ -136,14 +142,16 @@ def open_round(path: Path, who: Who, place: Place) -> OpenedRound:
         classes = int(dataset.train.targets.max()) + 1
         histograms = [torch.bincount(dataset.train.targets[indices[c]], minlength=classes).tolist() for c in chosen]
     digests: list[str] = [checkpoint.digest(), before.digest() if before else "", whole.digest()]
-    digests += [str(checkpoint.data.get("partition")), str([weights[i] for i in indices])]
+    digests += [str(checkpoint.data.get("partition")), str([p[i] for i in indices])]
     digests += [tensor_digest(w) for w in local.values()]
     if work is not None:
         digests.append(tensor_digest(work.received))
     if used is not None:
         digests.append(tensor_digest(*used.steps.values(), *(used.server or ())))
     digest = " ".join(digests)
-    return OpenedRound(federation, whole.weights, received, used, local, histograms, missing, checkpoint, digest)
+    return OpenedRound(
+        federation, weighted, whole.weights, received, used, local, histograms, missing, checkpoint, digest
+    )
 
 
 def _used(checkpoint: Checkpoint, chosen: Sequence[int], whole: Landscape, missing: dict[str, str]) -> Used | None:
@@ -179,22 +187,34 @@ def _flat(checkpoint: Checkpoint, place: Place, like: Landscape) -> Tensor:
     return like.space.flatten(dict(module.named_parameters())).to(like.weights)
 
 
-def _weights(path: Path, clients: int) -> list[float]:
-    """p_i of the run's objective.
+def _weights(path: Path, checkpoint: Checkpoint, partition: Partition, asked: Weights) -> tuple[list[float], str]:
+    """p_i of all clients, and what they are.
 
     Raises:
-        FedscapeError: there is no such file, or it is of another number of clients.
+        FedscapeError: the run does not say them, or has those of another number of clients.
     """
-    files = run_files(path, "weights.json")
-    if not files:
-        raise FedscapeError(
-            f"{path}: there is no weights.json in its run directory, which says the clients' weights p_i: measure a "
-            "checkpoint where its run lies, and a run of an earlier version after it was resumed (python -m trainers)"
-        )
-    found = [float(p) for p in read_json(files[0], _WEIGHTS)["objective"]]
-    if len(found) != clients:
-        raise FedscapeError(f"{files[0]} has {len(found)} weights, and the run has {clients} clients")
-    return found
+    by_samples = [float(count) for count in partition.sizes / max(1, partition.sizes.sum())]
+    if asked == "samples":
+        return by_samples, f"{_BY_SAMPLES}, as asked for (weights samples)"
+    if files := run_files(path, "weights.json"):
+        found = [float(p) for p in read_json(files[0], _WEIGHTS)["objective"]]
+        if len(found) != len(partition):
+            raise FedscapeError(f"{files[0]} has {len(found)} weights, and the run has {len(partition)} clients")
+        return found, OF_THE_RUN
+    training = checkpoint.algorithm.get("training")
+    if isinstance(training, dict) and _aggregates_by_samples(training):
+        return by_samples, f"{_BY_SAMPLES}, by which the run says that it aggregates (there is no weights.json)"
+    raise FedscapeError(
+        f"{path}: there is no weights.json in its run directory, which says the clients' weights p_i: give --weights "
+        "samples (weights='samples') if the run weighted its clients by their numbers of samples, or else measure a "
+        "checkpoint where its run lies, resume a run of an earlier version (python -m trainers), or record a loop of "
+        "your own with recording(..., weights=...)"
+    )
+
+
+def _aggregates_by_samples(training: dict[str, Any]) -> bool:
+    """Whether recorded settings say so; where they have no ``aggregation``, ``weighting`` was not of every mean."""
+    return training.get("client_weights", training.get("weighting") if "aggregation" in training else None) == "samples"
 
 
 def _some(own: Any, indices: Tensor, samples: int) -> Tensor:

@@ -11,6 +11,9 @@ from analysis.source import option
 from landscape import FedscapeError
 
 Part = Literal["gradients", "perturbations", "used", "curvature", "local"]
+Weights = Literal["run", "samples"]
+OF_THE_RUN = "those of the run's objective (weights.json)"
+"""What the p_i are unless something else is asked for or known."""
 PARTS: tuple[Part, ...] = ("gradients", "perturbations", "used", "curvature", "local")
 
 
@@ -44,6 +47,9 @@ class Asked:
     """pairs of local models between which barriers are measured, at most; drawn at random where there are more"""
     seed: int = 0
     """draws start vectors, probes and pairs"""
+    weights: Weights = "run"
+    """the clients' weights p_i in f, those of the run's objective (weights.json) or in proportion to their numbers of
+    samples, whatever the run aggregated by"""
 
     def __post_init__(self) -> None:
         rules = {
@@ -58,6 +64,7 @@ class Asked:
             "trace_probes": (self.trace_probes >= 2, "2 or more: one has no standard error"),
             "barrier_points": (self.barrier_points >= 3, "3 or more: both ends and a point between"),
             "barrier_pairs": (self.barrier_pairs >= 0, "0 or more"),
+            "weights": (self.weights in ("run", "samples"), "run or samples"),
         }
         for name, (holds, right) in rules.items():
             if not holds:

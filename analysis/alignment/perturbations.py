@@ -82,22 +82,24 @@ def ascent_step(gradient: Tensor, scale: Tensor, rho: float) -> Tensor:
 def cross_gains(
     federation: Federation,
     w: Tensor,
+    losses: tuple[np.ndarray, float],
     each: Tensor,
     total: Tensor,
     asked: Asked,
     told: Callable[[int], None] = lambda done: None,
 ) -> Perturbations:
-    """Measure the ascent steps of the measured clients at w; n + 4 evaluations of everybody's data, and a gradient.
+    """Measure the ascent steps of the measured clients at w; n + 3 evaluations of everybody's data, and a gradient.
 
     Args:
         federation: f and its clients.
         w: the point, [d].
+        losses: f_i(w), [n], and f(w).
         each, total: ∇f_i, [n, d], and ∇f, [d], there.
         asked: the ascent step.
         told: called with the number of evaluations done.
     """
     scale = ascent_scale(asked, w, federation.whole.space)
-    here, loss = federation.values(w)
+    here, loss = losses
     steps = ascent_step(each, scale, asked.rho)
     gains, global_gains = np.empty((len(each), len(each))), np.empty(len(each))
     for i, step in enumerate(steps):
@@ -108,8 +110,8 @@ def cross_gains(
     mean = shares @ steps
     worst = _rise(federation, w + ascent_step(total, scale, asked.rho), loss)
     mean_gain = _rise(federation, w + mean, loss)
-    length = _radius(mean, scale) / asked.rho  # where T is 0 (asam, η = 0) so is ε̄
-    longer = _rise(federation, w + mean / length, loss) if length > 0 else 0.0
+    brought = _brought(mean, scale, asked.rho)  # where T is 0 (asam, η = 0) so is ε̄
+    longer = _rise(federation, w + brought, loss) if brought is not None else 0.0
     slopes = (steps - mean) @ federation.gradient(w + mean)
     influences = federation.shares * slopes.double().cpu().numpy()
     rises = worst > 0
@@ -122,7 +124,7 @@ def cross_gains(
         found=mean_gain / worst if rises else float("nan"),
         found_stderr=error / worst if rises else float("nan"),
         lengthened_found=longer / worst if rises else float("nan"),
-        mean_length=length,
+        mean_length=_radius(mean, scale) / asked.rho,
         rounding=4 * torch.finfo(w.dtype).eps * max(abs(loss), float(np.abs(here).max())),
     )
 

@@ -109,10 +109,11 @@ def save(found: Robustness, paths: Sequence[str], out: Path, style: PictureStyle
     write_json(out / "corruptions.json", numbers)
     details, summary = found.details(), found.summary()
     write_text(out / "corruptions.csv", details.csv())
-    write_text(
-        out / "corruptions.md", f"<!-- {PRODUCER} -->\n\n{found.title}\n\n{summary.markdown()}\n{details.markdown()}"
-    )
-    write_text(out / "corruptions.tex", f"% {PRODUCER}\n% {found.title}\n{summary.latex()}\n{details.latex()}")
+    told = (found.title, *found.notes)
+    above = "\n\n".join((f"<!-- {PRODUCER} -->", *told))
+    write_text(out / "corruptions.md", f"{above}\n\n{summary.markdown()}\n{details.markdown()}")
+    above = "\n".join(f"% {line}" for line in (PRODUCER, *told))
+    write_text(out / "corruptions.tex", f"{above}\n{summary.latex()}\n{details.latex()}")
     found.plot(out / "corruptions.png", style)
     print(f"\nnumbers: {out / 'corruptions.json'}\ntables: {out / 'corruptions.csv'}, .md, .tex")
     print(f"plot: {out / 'corruptions.png'}")

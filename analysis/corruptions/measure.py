@@ -17,12 +17,13 @@ from analysis.source import Place
 from landscape import Checkpoint, Dataset, FedscapeError, Landscape, Samples
 from landscape.checkpoints.foreign import opened
 from landscape.checkpoints.names import distinct_labels
-from landscape.data.corruptions import CORRUPTIONS, SEVERITIES
+from landscape.data.corruptions import CORRUPTIONS, SEVERITIES, generated
 from landscape.data.loaders import data_named
 from landscape.data.normalisation import Normalisation
 from landscape.data.samples import random_subset
 from landscape.storage.files import append_line
 from landscape.storage.schema import Number, Row, Text
+from landscape.terminal.notices import notice
 from landscape.terminal.progress import Progress
 from landscape.version import versions
 
@@ -72,6 +73,9 @@ def measure_corruptions(
         GeneratedImages(dataset, clean, seed) if generate else PublishedImages(dataset, folder, place.samples)
     )
     names = _names(corruptions, source)
+    notes = () if corruptions or not generate else _left_out(clean)
+    for note in notes:
+        notice(note)
     machine: dict[str, Any] = {
         "device": place.device, "dtype": place.dtype, "batch_size": place.batch_size, "stream": place.stream
     }  # fmt: skip
@@ -101,6 +105,19 @@ def measure_corruptions(
         seed=seed,
         device=str(first.device),
         dtype=first.precision,
+        notes=notes,
+    )
+
+
+def _left_out(images: Samples) -> tuple[str, ...]:
+    """What is generated of colour images and not of these, in a sentence; nothing where all is."""
+    there = generated(images.inputs.shape[1])
+    missing = [name for name in generated(3) if name not in there]
+    if not missing:
+        return ()
+    return (
+        f"left out: {', '.join(missing)}, which changes colours, and the images are grey: all means are over the other "
+        f"{len(there)} corruptions",
     )
 
 

@@ -36,6 +36,7 @@ class Robustness(Shown):
         samples: how many images.
         seed: of generated corruptions.
         device, dtype: the device and the arithmetic.
+        notes: what was left out without being asked for, and why.
     """
 
     labels: tuple[str, ...]
@@ -52,6 +53,7 @@ class Robustness(Shown):
     seed: int
     device: str
     dtype: str
+    notes: tuple[str, ...] = ()
 
     def _heading(self) -> str:
         return self.title
@@ -134,12 +136,16 @@ class Robustness(Shown):
         means |= {"ce": self.errors, "mce": self.mean_error}
         return {**plain, **{name: values.tolist() for name, values in means.items()}}
 
+    def _key(self) -> str:
+        """What stands above the tables."""
+        return "\n".join((self.title, *self.notes, _KEY))
+
     def __str__(self) -> str:
-        return f"{self.title}\n{_KEY}\n{self.details()}\n\n{self.summary()}"
+        return f"{self._key()}\n{self.details()}\n\n{self.summary()}"
 
     def on_screen(self) -> str:
         """The text, its tables folded to the width of a terminal."""
-        return f"{self.title}\n{_KEY}\n{self.details().on_screen()}\n\n{self.summary().on_screen()}"
+        return f"{self._key()}\n{self.details().on_screen()}\n\n{self.summary().on_screen()}"
 
     def plot(self, path: str | Path | None = None, style: PictureStyle | StyleName = "screen") -> Figure:
         """Draw accuracy by corruption and by severity, for the screen or a paper; written to ``path`` where given.

@@ -64,7 +64,7 @@ def measure_on(whole: Landscape, samples: int | str | None, question: Question) 
 
     Raises:
         FedscapeError: another text than ``auto``, a tolerance that is not above 0, ``auto`` with a file for the state;
-            more samples than there are; what the measurement refuses.
+            more samples than there are; a subset of a loss that is no mean over samples; what the measurement refuses.
     """
     if isinstance(samples, str):
         _check(samples, question.effort)
@@ -78,6 +78,7 @@ def measure_on(whole: Landscape, samples: int | str | None, question: Question) 
 
 def _on_first(whole: Landscape, order: Tensor, count: int, question: Question) -> HessianReport:
     """The report of the first samples in a random order, with intervals."""
+    whole.require_samples()  # intervals are of means over groups of samples
     start = time.perf_counter()
     report = question.answer(whole.subset(order[:count].sort().values), subset=True)
     found = sampling_error(whole, order, count, report.eigen, report.trace, question.matrix, question.effort.seed)

@@ -177,13 +177,16 @@ def m_sharpness(
         seed: deals the samples.
 
     Raises:
-        FedscapeError: as :func:`sam_sharpness`; m or the number of batches makes no sense; the landscape is of
-            batches with an objective, which are dealt whole, and m is no multiple of the one size they have.
+        FedscapeError: as :func:`sam_sharpness`; m or the number of batches makes no sense; m is below n and the loss is
+            no mean over samples (:meth:`landscape.Landscape.require_samples`); the landscape is of batches with an
+            objective, which are dealt whole, and m is no multiple of the one size they have.
     """
     n = landscape.samples
     _require(1 <= m <= n, f"batches of {m} samples are asked for: give a number from 1 to the {n} there are")
     units, size = _dealt_in(landscape, m)
     _require(batches is None or batches >= 1, f"{batches} batches are asked for: give at least 1")
+    if m < n:
+        landscape.require_samples()
     point = _point(landscape, w)
     loss = _height(landscape, point)
     dealt = torch.randperm(units, generator=torch_generator(seed, "m-sharpness")).split(m // size)[:batches]
@@ -253,14 +256,16 @@ def gradient_noise(
         w: the point, [d]; the landscape's own unless given.
 
     Raises:
-        FedscapeError: a batch size or number of draws that makes no sense, a point of another shape; the landscape
-            is of batches with an objective, which are drawn whole, and the batch size is no multiple of the one size
-            they have.
+        FedscapeError: a batch size or number of draws that makes no sense, a point of another shape; b is below n, and
+            the loss is no mean over samples (:meth:`landscape.Landscape.require_samples`); the landscape is of batches
+            with an objective, which are drawn whole, and the batch size is no multiple of the one size they have.
     """
     n = landscape.samples
     _require(1 <= batch_size <= n, f"a batch size of {batch_size} is asked for: give a number from 1 to {n}")
     units, size = _dealt_in(landscape, batch_size)
     _require(draws >= 2, f"{draws} mini-batches give no standard error: at least 2 are needed")
+    if batch_size < n:
+        landscape.require_samples()
     point = _point(landscape, w)
     gradient = landscape.gradient(point).double()
     generator = torch_generator(seed, "gradient noise")

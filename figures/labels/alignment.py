@@ -11,7 +11,8 @@ import numpy as np
 
 from analysis.alignment.local_models import QUANTITIES, WHERE
 from analysis.alignment.plain import Plain
-from analysis.alignment.results import TITLES, Alignment, RoundAlignment, RunAlignment
+from analysis.alignment.results import Alignment, RunAlignment
+from analysis.alignment.rounds import TITLES, RoundAlignment
 from figures.contents.content import CURVATURE
 from figures.labels.arrays import Variables, grown, plain, tree
 
@@ -58,7 +59,7 @@ _OF_MEASURE = {"loss": "nat", "accuracy": "1", "sharpness": "nat", "lambda_max":
 
 
 def unit_of(quantity: str) -> str:
-    """The unit of a quantity of :data:`analysis.alignment.results.TITLES`.
+    """The unit of a quantity of :data:`analysis.alignment.rounds.TITLES`.
 
     Example:
         >>> from figures.labels.alignment import unit_of

@@ -9,7 +9,8 @@ import numpy as np
 
 from analysis import HessianReport, Surface
 from analysis.accuracy import ClientAccuracies
-from analysis.alignment.results import Alignment, RoundAlignment, RunAlignment
+from analysis.alignment.results import Alignment, RunAlignment
+from analysis.alignment.rounds import RoundAlignment
 from analysis.corruptions.robustness import Robustness
 from analysis.hessian.client_results import ClientCurves, ClientEigenvalues
 from analysis.hessian.density import Density

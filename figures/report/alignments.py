@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from analysis.alignment.results import TITLES
+from analysis.alignment.rounds import TITLES
 from landscape.errors import FedscapeError
 from landscape.storage.reading import read_json
 from landscape.storage.schema import Items, Keyed, Maybe, Number, Record, Text, Wrong, printable

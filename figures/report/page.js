@@ -35,6 +35,21 @@ function setTheme(dark) {
   drawPictures();
 }
 
+// On paper nothing scrolls: a legend that is cut stands below its picture instead, with as many lines as it has.
+function wholeLegend(chart) {
+  const edge = chart.getBoundingClientRect().left + chart._fullLayout.width, room = chart.querySelector(".legend .bg").getBoundingClientRect();
+  const isCut = ({ right, bottom }) => right > edge + 1 || bottom > room.bottom + 1;
+  const lines = [...chart.querySelectorAll(".legend .traces")];
+  if (!lines.some((line) => isCut(line.querySelector(".legendtext").getBoundingClientRect()))) return;
+  chart.after(element("ul", { class: "key" }, ...lines.map((line) => {
+    const sample = document.createElementNS("http://www.w3.org/2000/svg", "svg");
+    sample.setAttribute("viewBox", "0 -8 40 16");
+    sample.append(line.querySelector(".layers").cloneNode(true));
+    return element("li", {}, sample, line.querySelector(".legendtext").textContent);
+  })));
+  Plotly.relayout(chart, { showlegend: false });
+}
+
 // On paper: light, as wide as a page, the explanations open.
 let shownBefore = null;
 function forPaper() {
@@ -43,10 +58,12 @@ function forPaper() {
   for (const each of closed) each.open = true;
   paper = true;
   setTheme(false);
+  for (const chart of document.querySelectorAll(".chart:has(.legend .bg)")) wholeLegend(chart);
 }
 
 function forScreen() {
   for (const each of shownBefore.closed) each.open = false;
+  for (const each of document.querySelectorAll(".key")) each.remove();
   paper = false;
   setTheme(shownBefore.dark);
 }

@@ -143,8 +143,8 @@ _ALL = (
             ("runs/fedsam --parts gradients perturbations used --rho 0.1 --out alignment", "without the Hessians"),
         ),
         (
-            "--out", "--rounds", "--clients", "--parts", "--top", "--rho", "--ascent", "--samples", "--data-dir",
-            "--device", "--seed",
+            "--out", "--rounds", "--clients", "--parts", "--top", "--rho", "--ascent", "--weights", "--samples",
+            "--data-dir", "--device", "--seed",
         ),
         "RUN [RUN ...] --out DIR [OPTIONS]",
     ),

@@ -5,11 +5,13 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import shutil
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal, get_args, get_origin
 
 from landscape.errors import FedscapeError
 from landscape.storage.files import json_ready, make_directory, write_json
@@ -42,9 +44,60 @@ def content_key(content: dict[str, Any]) -> str:
     return hashlib.sha256(json.dumps(json_ready(content), sort_keys=True).encode()).hexdigest()[:16]
 
 
+def with_reals(values: Mapping[str, Any], of: object) -> dict[str, Any]:
+    """Values by field, those of real fields as floats: 1 and 1.0 are one value of a rate, and one text in a key.
+
+    Args:
+        values: of fields of ``of``, by name.
+        of: a dataclass of hyper-parameters, which declares the fields' types.
+
+    Example:
+        >>> from trainers import FedSAM
+        >>> from trainers.runs.planned import with_reals
+        >>> with_reals({"name": "fedsam", "rho": 1}, FedSAM(rho=1))
+        {'name': 'fedsam', 'rho': 1.0}
+    """
+    real = {each.name for each in fields(of) if is_real(each.type)}  # type: ignore[arg-type]
+    return {name: _real(value) if name in real else value for name, value in values.items()}
+
+
+def is_real(declared: Any) -> bool:
+    """Whether a field's type has real numbers and no whole ones.
+
+    Args:
+        declared: as a dataclass keeps it: a type, or the text of one, whose names need not be imported.
+
+    Example:
+        >>> from trainers.runs.planned import is_real
+        >>> is_real("float | None"), is_real(tuple[float, ...]), is_real(int), is_real("int | float")
+        (True, True, False, False)
+    """
+    names = _names(declared)
+    return "float" in names and "int" not in names
+
+
+def _names(declared: Any) -> set[str]:
+    """Of the types in it; what is annotated to them is none."""
+    if isinstance(declared, str):
+        plain = declared.removeprefix("Annotated[").partition(",")[0] if declared.startswith("Annotated[") else declared
+        return set(re.findall(r"\w+", plain))
+    inner = get_args(declared)
+    if get_origin(declared) is Annotated:
+        return _names(inner[0])
+    return set().union(*map(_names, inner)) if inner else {getattr(declared, "__name__", "")}
+
+
+def _real(value: Any) -> Any:
+    if isinstance(value, (list, tuple)):
+        return type(value)(map(_real, value))
+    return float(value) if type(value) is int else value
+
+
 @dataclass(frozen=True, eq=False)
 class PlannedRun:
     """A run that may or may not have been made; equal to another where both have the same :attr:`key`.
+
+    A whole number that was given for a real one is that real number: ``FedSAM(rho=1)`` is ``FedSAM(rho=1.0)``.
 
     Attributes:
         algorithm, settings, parts: as :func:`trainers.train` takes them; the seed is one of the settings.
@@ -64,14 +117,20 @@ class PlannedRun:
     @cached_property
     def content(self) -> dict[str, Any]:
         """What decides the result: algorithm, parts and settings but for :data:`SPEED`."""
-        recorded = without_later("settings", self.settings.recorded())
+        return self._content(with_reals)
+
+    def _content(self, numbers: Callable[[Mapping[str, Any], object], dict[str, Any]]) -> dict[str, Any]:
+        recorded = without_later("settings", numbers(self.settings.recorded(), self.settings))
         settings = {name: value for name, value in recorded.items() if name not in SPEED}
         name = algorithm_name(self.algorithm)
-        algorithm = {"name": name, **without_later(name, self.algorithm.hyper_parameters())}
+        hyper = numbers(self.algorithm.hyper_parameters(), self.algorithm)
         parts = {
-            name: without_later(value["name"], value) if isinstance(value, dict) else value
+            name: without_later(value["name"], numbers(value, getattr(self.parts, name)))
+            if isinstance(value, dict)
+            else value
             for name, value in self.parts.recorded().items()
         }
+        algorithm = {"name": name, **without_later(name, hyper)}
         return {"schema": SCHEMA, "algorithm": algorithm, "parts": parts, "settings": settings}
 
     @cached_property
@@ -82,7 +141,15 @@ class PlannedRun:
     @cached_property
     def name(self) -> str:
         """The algorithm with its parts and the digest, as its folder is called."""
-        return "-".join([algorithm_name(self.algorithm).replace(":", "."), *self.parts.chosen(), self.key])
+        return self._named(self.key)
+
+    @cached_property
+    def earlier_name(self) -> str:
+        """The name that it had where keys told 1 from 1.0: most often the same."""
+        return self._named(content_key(self._content(lambda values, _: dict(values))))
+
+    def _named(self, key: str) -> str:
+        return "-".join([algorithm_name(self.algorithm).replace(":", "."), *self.parts.chosen(), key])
 
     @property
     def seed(self) -> int:
@@ -123,8 +190,9 @@ class RunStore:
     folder: str | Path
 
     def path(self, run: PlannedRun) -> Path:
-        """The run's directory, whether it is there or not."""
-        return Path(self.folder) / run.name
+        """The run's directory, whether it is there or not; where there is none, that of its earlier name if it is."""
+        path, earlier = Path(self.folder) / run.name, Path(self.folder) / run.earlier_name
+        return earlier if earlier.exists() and not path.exists() else path
 
     def state(self, run: PlannedRun) -> State:
         """How far it is; a run that diverged is done."""

@@ -2,217 +2,28 @@
 
 from __future__ import annotations
 
-import math
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
-import torch
-from torch import Tensor, nn
 
 from landscape.checkpoints.checkpoint import Checkpoint
-from landscape.checkpoints.fitting import fitted, renamed, state_tensors
-from landscape.compute.devices import DTYPES
 from landscape.data.normalisation import normalised, recorded
-from landscape.datasets import Dataset, load_dataset, recorded_name
+from landscape.datasets import load_dataset, recorded_name
 from landscape.errors import FedscapeError
-from landscape.landscape import Landscape
 from landscape.models import build_model
 from landscape.models.outputs import require_outputs
 from landscape.partitions.partition import Partition
-from landscape.space import ParameterSpace
 from landscape.storage.files import json_ready, make_directory, write_json
 from landscape.storage.schema import require
-from landscape.terminal.notices import notice
 from landscape.version import versions
+from trainers.federation.weights import ClientWeights, objective_weights
 from trainers.runs.directory import RunDirectory
+from trainers.runs.recorder import Callback, Recipe, Recorder, number
 from trainers.runs.stored import CONFIG
-
-Weights = nn.Module | Mapping[str, Tensor]
-"""A module, or its state dict."""
-Callback = Callable[[nn.Module, int], Mapping[str, float]]
-"""(model, step) -> numbers by name, for the step's record."""
-
-
-@dataclass(frozen=True)
-class _Recipe:
-    """What every checkpoint of a recorded loop says beside the weights."""
-
-    model: dict[str, Any]
-    data: dict[str, Any]
-    algorithm: dict[str, Any]
-    seed: int
-
-
-class Recorder:
-    """Writes what a loop computes; made by :func:`recording`, called once a step.
-
-    Attributes:
-        path: the run directory.
-        step: the last step whose model is kept, where the loop goes on; 0 at the start.
-    """
-
-    def __init__(
-        self,
-        directory: RunDirectory,
-        recipe: _Recipe,
-        dataset: Dataset,
-        module: nn.Module,
-        every: int,
-        callback: Callback | None,
-        evaluate: bool,
-    ) -> None:
-        self.path, self.step = directory.path, 0
-        self._directory, self._recipe, self._dataset, self._module = directory, recipe, dataset, module
-        self._every, self._callback, self._evaluate = every, callback, evaluate
-        self._latest: tuple[int, dict[str, Any], Weights, list[int]] | None = None
-        self._before: int | None = None
-        self._diverged: tuple[int, str] | None = None
-        self._clock = time.perf_counter()
-
-    def __call__(
-        self,
-        model: Weights,
-        step: int,
-        *,
-        clients: Mapping[int, Weights] | None = None,
-        keep: bool | None = None,
-        **values: float | Tensor,
-    ) -> dict[str, Any]:
-        """Record a step: a line of ``metrics.jsonl``, and where the step is kept a checkpoint.
-
-        Args:
-            model: after the step; a module (also in DataParallel, DistributedDataParallel or ``torch.compile``), or its
-                state dict.
-            step: its number, greater than the one before; 0 for the initial model.  It is what the files call a round.
-            clients: local models by client, for a federated loop.
-            keep: whether the model is kept; every ``every`` steps unless given.
-            values: numbers by name.  ``loss`` is written as ``train_loss``; ``test_loss``, ``test_accuracy`` (a share),
-                ``lr`` and the like are drawn as those of our own runs.
-
-        Returns:
-            The record.
-
-        Raises:
-            FedscapeError: a step that is not greater than the last one, a value that is no number, weights that are not
-                those of the model named at the start; a file cannot be written.
-        """
-        self._require_next(step)
-        now = time.perf_counter()
-        numbers = {"train_loss" if name == "loss" else name: _number(name, value) for name, value in values.items()}
-        record: dict[str, Any] = {"round": step, **numbers}
-        loss = numbers.get("train_loss")
-        if loss is not None and not math.isfinite(loss) and self._diverged is None:
-            self._diverged = step, f"the training loss is {loss}"
-        kept = keep if keep is not None else self._every > 0 and step % self._every == 0
-        if kept:
-            record |= self._measured(model, step, record)
-        record["seconds"] = now - self._clock
-        self._directory.append(record)
-        self._before, self._latest = step, (step, record, model, _changes(model))
-        if kept:
-            self._save(model, step, record, clients or {}, kept=True)
-        self._clock = time.perf_counter()
-        return record
-
-    def restore(self, model: nn.Module) -> int:
-        """Give a module the last kept weights (``resume=True``), and return their step; 0 where none was kept.
-
-        What else a loop has (its optimiser, its random numbers, its place in the data) it must restore itself.
-
-        Raises:
-            FedscapeError: the weights do not fit the module.
-        """
-        if self.step:
-            found = Checkpoint.load(self.path / "ckpt.pt")
-            self._fitting(model)
-            _write(model, {**found.parameters, **found.buffers})
-        return self.step
-
-    def close(self) -> None:
-        """Write the last model and how the loop ended."""
-        if self._latest is not None:
-            step, record, model, changes = self._latest
-            if step != self.step and changes == _changes(model):
-                self._save(model, step, record, {}, kept=False)
-            elif step != self.step:
-                notice(
-                    f"{self.path}: the model was changed after step {step}, the last one recorded, so ckpt.pt is of "
-                    f"step {self.step}: record the last step, or give keep=True"
-                )
-        ended: dict[str, Any] = {"status": "finished", "round": self._before or 0, "reason": None}
-        if self._diverged is not None:
-            ended = {"status": "diverged", "round": self._diverged[0], "reason": self._diverged[1]}
-        self._directory.save_result(ended)
-
-    def _require_next(self, step: int) -> None:
-        if isinstance(step, bool) or not isinstance(step, int) or step < 0:
-            raise FedscapeError(f"the step is {step!r}: give a whole number, 0 or greater")
-        last = self.step if self._before is None and self.step else self._before
-        if last is not None and step <= last:
-            raise FedscapeError(f"step {step} comes after step {last}, which is recorded: give ascending steps")
-
-    def _measured(self, model: Weights, step: int, record: Mapping[str, Any]) -> dict[str, float]:
-        """Test loss and accuracy, unless the loop gave them, and what the callback measures."""
-        module = self._as_module(model)
-        found: dict[str, float] = {}
-        if self._evaluate and not {"test_loss", "test_accuracy"} & record.keys():
-            device = next(module.parameters()).device
-            here = Landscape(module, self._dataset.test, device=device).evaluate()
-            found = {"test_loss": here.loss, **({} if here.accuracy is None else {"test_accuracy": here.accuracy})}
-        own = {} if self._callback is None else dict(self._callback(module, step))
-        return {**found, **{name: _number(name, value) for name, value in own.items()}}
-
-    def _save(
-        self, model: Weights, step: int, record: Mapping[str, Any], clients: Mapping[int, Weights], *, kept: bool
-    ) -> None:
-        parameters, buffers = self._fitting(model)
-        if not all(bool(tensor.isfinite().all()) for tensor in parameters.values()):
-            self._diverged = self._diverged or (step, "the model is no longer finite")
-            return
-        checkpoint = Checkpoint(
-            self._recipe.model,
-            self._recipe.data,
-            self._recipe.algorithm,
-            step,
-            self._recipe.seed,
-            parameters,
-            buffers,
-            metrics=json_ready({name: value for name, value in record.items() if name != "round"}),
-            clients={client: self._flat(weights) for client, weights in clients.items()},
-        )
-        if kept:
-            self._directory.save_round(checkpoint)
-        self._directory.save_model(checkpoint)
-        self.step = step
-
-    def _flat(self, weights: Weights) -> Tensor:
-        return ParameterSpace.of(self._module).flatten(self._fitting(weights)[0])
-
-    def _as_module(self, model: Weights) -> nn.Module:
-        if isinstance(model, nn.Module) and all(p.dtype in DTYPES.values() for p in model.parameters()):
-            return _unwrapped(model)  # else the same numbers in float32, which can be measured
-        parameters, buffers = self._fitting(model)
-        _write(self._module, {**parameters, **buffers})
-        return self._module
-
-    def _fitting(self, model: Weights) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-        """Parameters and buffers on the CPU, copied.
-
-        Raises:
-            FedscapeError: other tensors than those of the model that was named.
-        """
-        given = state_tensors(_tensors(model) if isinstance(model, nn.Module) else model)
-        if given is None:
-            raise FedscapeError(
-                f"the weights are a {type(model).__name__}: give a module, or its state dict of tensors"
-            )
-        state = {name: tensor.detach().cpu() for name, tensor in given.items()}
-        return fitted(state, self._module, f"these weights are not those of the model '{self._recipe.model['name']}'")
+from trainers.settings import Weighting
 
 
 @contextmanager
@@ -226,6 +37,7 @@ def recording(
     name: str = "own loop",
     settings: Mapping[str, Any] | None = None,
     partition: Partition | Sequence[Sequence[int]] | None = None,
+    weights: Weighting | Sequence[float] | None = None,
     every: int = 0,
     callback: Callback | None = None,
     evaluate: bool = True,
@@ -247,6 +59,9 @@ def recording(
         name: what tables and legends call the loop.
         settings: numbers and texts to record, such as ``{"lr": 0.1, "batch_size": 32}``.
         partition: the samples of each client, for a federated loop.
+        weights: each client's weight p_i in what the loop minimises, F = Σ p_i f_i, for ``weights.json``, which
+            ``alignment`` reads: ``samples`` where it weights clients by their numbers of samples, ``uniform`` where all
+            count alike, or numbers in proportion; unless given they are not known, and there is no such file.
         every: steps between two kept models (``rounds/NNNNN.pt``); 0: the last one alone (``ckpt.pt``).
         callback: measures more of each kept model; it must leave the model as it is.
         evaluate: measure test loss and accuracy of kept models whose step does not come with them.
@@ -255,8 +70,8 @@ def recording(
         force: take a directory that holds other files.
 
     Raises:
-        FedscapeError: model or data cannot be loaded or do not fit together; the directory holds something else, or
-            another run; a setting is no plain value.
+        FedscapeError: model or data cannot be loaded or do not fit together; the weights are not those of the
+            partition's clients; the directory holds something else, or another run; a setting is no plain value.
         LockedError: another process records there.
 
     Example:
@@ -286,12 +101,14 @@ def recording(
     module = build_model(model, seed=seed, **kwargs)
     require_outputs(module, dataset.task, dataset.classes, dataset.train)
     clients = _partition(partition)
+    p = _client_weights(weights, clients)
     told = {"model": model, "data": recorded_name(data), "seed": seed, "normalise": normalise or "auto"}
     told |= {} if clients is None else {"partition": "own", "clients": len(clients)}
+    told |= {} if p is None else {"client_weights": weights if isinstance(weights, str) else p.objective.tolist()}
     told |= {} if data_dir is None else {"data_dir": str(data_dir)}
     config = json_ready({"algorithm": {"name": name}, "parts": {}, "settings": {**(settings or {}), **told}})
     require(config, CONFIG, "the settings")
-    recipe = _Recipe(
+    recipe = Recipe(
         {"name": model, "kwargs": kwargs},
         {
             "name": recorded_name(data),
@@ -312,6 +129,8 @@ def recording(
         recorder.step = _opened(directory, config)
         if clients is not None:
             directory.save_partition(clients)
+        if p is not None:
+            directory.save_weights(p)
         yield recorder
         recorder.close()
 
@@ -345,42 +164,27 @@ def _partition(given: Partition | Sequence[Sequence[int]] | None) -> Partition |
     return Partition(tuple(np.asarray(indices, dtype=np.int64) for indices in given))
 
 
-def _unwrapped(model: nn.Module) -> nn.Module:
-    """The module within DataParallel, DistributedDataParallel and ``torch.compile``."""
-    while isinstance(model, (nn.DataParallel, nn.parallel.DistributedDataParallel)) or hasattr(model, "_orig_mod"):
-        inner = getattr(model, "_orig_mod", None) or model.module
-        assert isinstance(inner, nn.Module)
-        model = inner
-    return model
-
-
-def _tensors(module: nn.Module) -> dict[str, Tensor]:
-    """Parameters and buffers by name."""
-    return {**dict(module.named_parameters()), **dict(module.named_buffers())}
-
-
-def _write(module: nn.Module, values: Mapping[str, Tensor]) -> None:
-    """Write values into a module's parameters and buffers, by name."""
-    own = renamed(_tensors(module), values)
-    with torch.no_grad():
-        for name, tensor in values.items():
-            own[name].copy_(tensor)
-
-
-def _changes(model: Weights) -> list[int]:
-    """How often each tensor was written to."""
-    tensors = model.values() if isinstance(model, Mapping) else [*model.parameters(), *model.buffers()]
-    return [tensor._version for tensor in tensors if isinstance(tensor, Tensor)]
-
-
-def _number(name: str, value: Any) -> float:
-    """A number, or a tensor of one.
+def _client_weights(given: Weighting | Sequence[float] | None, clients: Partition | None) -> ClientWeights | None:
+    """p_i of a loop's objective; what a round's mean has on average is the loop's own.
 
     Raises:
-        FedscapeError: something else.
+        FedscapeError: they are not those of the clients.
     """
-    try:
-        return float(value.detach() if isinstance(value, Tensor) else value)
-    except (TypeError, ValueError, RuntimeError):
-        kind = type(value).__name__
-        raise FedscapeError(f"{name} is a {kind}: give a number, or a tensor with one") from None
+    if given is None:
+        return None
+    if clients is None or not clients.sizes.any():
+        raise FedscapeError("clients' weights are given without their samples: give partition, too")
+    if isinstance(given, str):
+        if given not in get_args(Weighting):
+            raise FedscapeError(f"the clients' weights are {given!r}: give samples, uniform, or a number for each")
+        return ClientWeights(objective_weights(clients.sizes.tolist(), given), None)
+    p = np.array([number("a client's weight", weight) for weight in given])
+    if len(p) != len(clients):
+        raise FedscapeError(
+            f"there are {len(p)} weights, and the partition has {len(clients)} clients: give one for each"
+        )
+    if not (np.isfinite(p).all() and (p >= 0).all() and p.any()):
+        raise FedscapeError("the clients' weights are not finite numbers of 0 or more, some above 0: give such")
+    if idle := [i for i, size in enumerate(clients.sizes) if p[i] > 0 and not size]:
+        raise FedscapeError(f"client {idle[0]} has the weight {p[idle[0]]:g} and no samples: give it the weight 0")
+    return ClientWeights(p / p.sum(), None)

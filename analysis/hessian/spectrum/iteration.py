@@ -28,12 +28,12 @@ Krylov space that is left after every step does not grow."""
 class ThickRestart:
     """The Lanczos iteration with thick restarts (Wu & Simon, SIMAX 2000) and full re-orthogonalisation.
 
-    ``expand`` takes one step; a full basis is first shrunk to its most wanted Ritz vectors.  When to stop is decided
-    elsewhere (:mod:`analysis.hessian.spectrum.stopping`), and so is when to begin another Krylov space
-    (:mod:`analysis.hessian.spectrum.multiplicity`).
+    A step is the product of the vector that is ``due``, which ``absorb`` takes; a full basis is first shrunk to its
+    most wanted Ritz vectors.  When to stop is decided elsewhere (:mod:`analysis.hessian.spectrum.stopping`), and so is
+    when to begin another Krylov space (:mod:`analysis.hessian.spectrum.multiplicity`).
 
     Args:
-        operator: a symmetric operator.
+        operator: a symmetric operator: its size, type and device; whoever takes the steps multiplies.
         wanted: the eigenvalues wanted: their Ritz vectors survive restarts.
         max_basis: basis vectors held at most; :func:`default_basis` unless given.
         offload: keep the basis in (pinned) host memory; unless given, where it would take more than half of the GPU
@@ -66,7 +66,7 @@ class ThickRestart:
         generator = torch_generator(seed, "lanczos")
         start = torch.randn(d, generator=generator, dtype=torch.float64).to(operator.device, operator.dtype)
         self.krylov = Lanczos(start, generator, capacity=self.room, offload=offload)
-        self._operator, self._wanted = operator, wanted
+        self._wanted = wanted
 
     def due(self) -> Tensor:
         """The vector to multiply next, [d], where there is room for it."""
@@ -90,10 +90,6 @@ class ThickRestart:
         if not np.isfinite(self.krylov.diagonal[-1]):
             raise FedscapeError("the operator's products are not finite: there is no spectrum at this point")
         return goes_on
-
-    def expand(self) -> bool:
-        """One product, and one more basis vector; as :meth:`absorb`."""
-        return self.absorb(self._operator.matmat(self.due()[:, None])[:, 0])
 
     def follow_coupled(self, ritz: Ritz, moving: np.ndarray) -> None:
         """Go on with the chain that the values still moving couple to, where that is by far another one.

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 
+import analysis.alignment.perturbations as perturbations
 from analysis.alignment import Asked, Federation
 from analysis.alignment.gradients import compare_gradients
 from analysis.alignment.perturbations import ascent_scale, ascent_step, cross_gains
@@ -28,7 +29,7 @@ def gradients_of(found, w):
 
 def gains_of(found, w, **asked):
     point = torch.as_tensor(w)
-    return cross_gains(found, point, *found.gradients(point), Asked(**asked))
+    return cross_gains(found, point, found.values(point), *found.gradients(point), Asked(**asked))
 
 
 def test_gradients_of_quadratic_clients_with_unequal_weights():
@@ -81,6 +82,20 @@ def test_cross_gains_of_quadratic_clients():
         rise(rho * mean / np.linalg.norm(mean)) / rise(rho * total / np.linalg.norm(total))
     )
     assert found.found_stderr == 0.0  # all clients are measured
+
+
+def test_the_mean_step_is_brought_to_the_radius_by_the_function_for_perturbations_used(monkeypatch):
+    brought, radii = perturbations._brought, []
+
+    def seen(step, scale, rho):
+        radii.append(rho)
+        return brought(step, scale, rho)
+
+    monkeypatch.setattr(perturbations, "_brought", seen)
+    found = gains_of(federation(*BOWLS, P), W, rho=0.4)
+    assert radii == [0.4]
+    monkeypatch.setattr(perturbations, "_brought", lambda step, scale, rho: None)
+    assert gains_of(federation(*BOWLS, P), W, rho=0.4).lengthened_found == 0.0 < found.lengthened_found
 
 
 def test_identical_clients_find_the_whole_worst_case_and_opposite_ones_none():

@@ -2,7 +2,7 @@
 
 import pytest
 
-from analysis.alignment.results import TITLES
+from analysis.alignment.rounds import TITLES
 from benchmarks.all_algorithms import write
 from benchmarks.local_against_global import (
     ALGORITHMS,

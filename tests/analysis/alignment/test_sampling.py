@@ -70,7 +70,7 @@ def test_intervals_of_the_share_that_is_found_cover():
 
     def found(measured):
         federated = federation(matrices, centres, p, measured)
-        return cross_gains(federated, w, *federated.gradients(w), Asked())
+        return cross_gains(federated, w, federated.values(w), *federated.gradients(w), Asked())
 
     truth, inside = found(tuple(range(48))).found, 0
     for seed in range(SEEDS):

@@ -11,11 +11,10 @@ import torch
 import analysis.corruptions.measure
 from analysis.corruptions import measure_corruptions
 from analysis.corruptions.__main__ import main
-from analysis.corruptions.images import GeneratedImages
 from analysis.corruptions.robustness import Robustness
 from analysis.source import Place
-from landscape import DATASETS, Checkpoint, Dataset, FedscapeError, Samples, load_dataset, make_dataset
-from landscape.data.corruptions import CORRUPTIONS, corrupt, generated
+from landscape import DATASETS, Checkpoint, FedscapeError, make_dataset
+from landscape.data.corruptions import CORRUPTIONS, generated
 from landscape.terminal.command import run
 from tests.analysis.corruptions.bright import build
 from tests.landscape.checkpoints.checkpoints import checkpoint
@@ -143,50 +142,6 @@ class TestPublishedFiles:
         change(cifar / "CIFAR-10-C")
         with pytest.raises(FedscapeError, match=sentence):
             measured(cifar)
-
-
-class TestGenerated:
-    def test_it_is_the_accuracy_on_images_corrupted_by_hand(self):
-        model, digits = checkpoint(), load_dataset("digits")
-        found = measure_corruptions([model], ("gaussian_noise",), (4,), generate=True, seed=5, dtype="float64")
-        white = (digits.test.inputs.numpy() * (255 / 16)).round().astype(np.uint8).transpose(0, 2, 3, 1)
-        noisy = torch.from_numpy(corrupt(white, "gaussian_noise", 4, seed=5).transpose(0, 3, 1, 2) * (16 / 255))
-        outputs = model.build_model().double()((noisy - digits.test.mean) / digits.test.std)
-        right = (outputs.argmax(1) == digits.test.targets).double().mean().item()
-        assert found.accuracy.item() == right
-        loss = torch.nn.functional.cross_entropy(outputs, digits.test.targets).item()
-        assert found.loss.item() == pytest.approx(loss, rel=1e-9)
-        assert (found.generated, found.images) == (True, "generated")
-
-    def test_all_that_can_be_generated_are(self):
-        found = measure_corruptions([checkpoint()], severities=(1,), generate=True, samples=20)
-        assert found.corruptions == generated(1)
-
-    def test_the_seed_decides(self):
-        def losses(seed):
-            return measure_corruptions([checkpoint()], ("shot_noise",), generate=True, seed=seed).loss.tolist()
-
-        assert losses(1) == losses(1) != losses(2)
-
-    def test_images_of_256_levels_are_taken_as_they_are(self):
-        x = np.random.default_rng(0).integers(0, 256, (6, 3, 8, 8)).astype(np.uint8)
-        x[0, 0, 0, 0] = 255
-        data = make_dataset("own", (x, np.arange(6)), (x, np.arange(6)))
-        images = GeneratedImages(data, data.test).samples("jpeg_compression", 2)
-        assert (
-            images.inputs.numpy() == corrupt(x.transpose(0, 2, 3, 1), "jpeg_compression", 2).transpose(0, 3, 1, 2)
-        ).all()
-        assert torch.equal(images.mean, data.test.mean)
-
-    @pytest.mark.parametrize(
-        "x",
-        [np.ones((4, 30), np.uint8), np.ones((4, 4, 8, 8), np.uint8), -np.ones((4, 1, 8, 8), np.float32),
-         np.zeros((4, 1, 8, 8), np.uint8), np.ones((4, 1, 3, 8), np.uint8)],
-    )  # fmt: skip
-    def test_what_is_no_image_is_refused(self, x):
-        samples = Samples(torch.from_numpy(x), torch.zeros(4, dtype=torch.long))
-        with pytest.raises(FedscapeError, match="cannot be corrupted"):
-            GeneratedImages(Dataset("own", samples, samples, 2), samples)
 
 
 def made_up(accuracy, labels=("a", "b")):

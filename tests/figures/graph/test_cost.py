@@ -88,7 +88,7 @@ def test_what_is_not_in_the_tables_is_not_known(change, tmp_path):
 
 
 def test_nothing_is_loaded(monkeypatch):
-    monkeypatch.setattr("trainers.runs.run.load_dataset", None)  # would fail if it were called
+    monkeypatch.setattr("trainers.runs.objects.load_dataset", None)  # would fail if it were called
     monkeypatch.setattr("landscape.datasets.load_dataset", None)
     run = PlannedRun(FedAvg(), replace(CIFAR, data="cityscapes", model="bisenet_v2"))
     assert shapes_seconds(run) > 3600

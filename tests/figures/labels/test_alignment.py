@@ -11,7 +11,8 @@ from analysis.alignment.local_models import LocalModels
 from analysis.alignment.options import Asked
 from analysis.alignment.perturbations import Perturbations
 from analysis.alignment.plain import Plain
-from analysis.alignment.results import TITLES, Alignment, RoundAlignment, RunAlignment
+from analysis.alignment.results import Alignment, RunAlignment
+from analysis.alignment.rounds import TITLES, RoundAlignment
 from figures import labelled
 from figures.labels.alignment import _OWN_AXES, _UNITS, unit_of
 
@@ -33,7 +34,8 @@ def drawn(kind: type[Plain], seed: int, n: int) -> Plain:
 def one(number: int, clients: tuple[int, ...], local: tuple[int, ...] = ()) -> RoundAlignment:
     n = len(clients)
     given = {
-        "round": number, "clients": clients, "population": 9, "shares": np.full(n, 1 / n), "histograms": [],
+        "round": number, "clients": clients, "population": 9, "weighted": "of the test",
+        "shares": np.full(n, 1 / n), "histograms": [],
         "local_clients": local, "missing": {}, "gradients": drawn(Gradients, number, n),
         "perturbations": drawn(Perturbations, number, n), "curvature": drawn(Curvature, number, n),
         "local": drawn(LocalModels, number, len(local)) if local else None,

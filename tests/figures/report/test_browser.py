@@ -267,6 +267,41 @@ def test_many_groups_leave_the_pictures_their_height(view):
         assert heights[0] > 0.5 * heights[1]
 
 
+CUT = """ids => ids.filter((id) => [...byId(id).querySelectorAll('.legendtext')].some((text) =>
+  text.getBoundingClientRect().bottom > byId(id).querySelector('.legend .bg').getBoundingClientRect().bottom + 1))"""
+LEGENDS = ["curves", "eigenvalues", "density", "layers"]
+
+
+def test_on_paper_the_legends_of_many_groups_are_whole_below_their_pictures(view):
+    view.evaluate(
+        "() => { for (let g = 2; g < 15; g += 1) {"
+        " page.groups.push({ label: `group ${g}`, colour: '#000000' });"
+        " page.subjects.push({ ...page.subjects[0], group: g, label: `group ${g}` });"
+        " shown.add(page.subjects.length - 1); } drawPictures(); }"
+    )
+    assert view.evaluate(CUT, LEGENDS) == LEGENDS  # on the screen they scroll
+    before = view.evaluate("[...byId('curves').querySelectorAll('.legend path.js-line')].map(p => p.style.cssText)")
+    view.evaluate("window.dispatchEvent(new Event('beforeprint'))")
+    assert view.evaluate(CUT, LEGENDS) == []
+    groups = view.evaluate("page.groups.map(g => g.label)")
+    for picture in LEGENDS:
+        lines = view.locator(f"#{picture} + .key li")
+        names = [name.removesuffix(", mean of 2") for name in lines.all_inner_texts()]
+        assert sorted(names) == sorted(groups)
+        assert lines.locator("svg path").count() >= len(groups)
+    drawn = "[...document.querySelectorAll('#curves + .key path.js-line')].map(p => p.style.cssText)"
+    assert view.evaluate(drawn) == before
+    view.evaluate("window.dispatchEvent(new Event('afterprint'))")
+    assert view.locator(".key").count() == 0
+    assert view.evaluate("byId('curves').querySelectorAll('.legendtext').length") == len(groups)
+
+
+def test_on_paper_a_legend_that_fits_stays_in_its_picture(view):
+    view.evaluate("window.dispatchEvent(new Event('beforeprint'))")
+    assert view.locator(".key").count() == 0
+    assert view.evaluate("byId('curves').querySelectorAll('.legendtext').length") == 2
+
+
 def test_models_without_recorded_training_say_so_and_what_was_recorded_is_drawn(opened, tmp_path):
     browser, address = opened
     for kept, told in ((("train_loss",), ""), ((), "No training was recorded")):

@@ -3,6 +3,7 @@
 Flower wants an environment of its own beside the pins of ours: FLOWER_PYTHON names its interpreter.
 """
 
+import json
 import os
 import re
 import subprocess
@@ -67,3 +68,5 @@ def test_the_simulation_of_the_page_records_global_and_local_models(tmp_path):
     assert kept.metrics["test_accuracy"] > 0.5
     partition = kept.partition(load_dataset("digits"))
     assert sum(len(part) for part in partition.clients) == len(load_dataset("digits").train)
+    weights = json.loads((run.path / "weights.json").read_text())["objective"]
+    np.testing.assert_allclose(weights, partition.sizes / partition.sizes.sum())

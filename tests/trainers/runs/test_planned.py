@@ -2,8 +2,9 @@
 
 import json
 import time
-from dataclasses import replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
+from typing import get_args, get_type_hints
 
 import pytest
 import torch
@@ -12,9 +13,11 @@ import landscape.version
 from landscape import Checkpoint, FedscapeError
 from landscape.storage.lock import LockedError, sole_writer
 from tests.processes import start_process
-from trainers import MAN, SAM, SWA, FedAvg, FedProx, FedSAM, Parts, Settings
+from trainers import ALGORITHMS, MAN, SAM, SWA, FedAvg, FedProx, FedSAM, Parts, Settings
 from trainers.federation.federation import Federation
+from trainers.flags import FLAGS
 from trainers.runs import PlannedRun, RunStore
+from trainers.runs.planned import is_real
 
 SHORT = Settings(rounds=4, clients=4, per_round=2, local_epochs=1, save_every=2)
 
@@ -41,6 +44,59 @@ OTHERS = {
 def test_whatever_decides_the_result_changes_the_key():
     assert len({run.key for run in OTHERS.values()}) == len(OTHERS)
     assert len({run.name for run in OTHERS.values()}) == len(OTHERS)
+
+
+@dataclass(frozen=True)
+class Listed(FedAvg):
+    """One of a user's own."""
+
+    rates: tuple[float, ...] = ()
+
+
+WHOLE = {
+    "hyper-parameter": [PlannedRun(FedSAM(rho=rho), SHORT) for rho in (1, 1.0)],
+    "settings": [PlannedRun(FedAvg(), replace(SHORT, lr=lr, weight_decay=decay)) for lr, decay in ((1, 2), (1.0, 2.0))],
+    "parts": [PlannedRun(FedAvg(), SHORT, Parts(ascent=SAM(a), man=MAN(b))) for a, b in ((1, 2), (1.0, 2.0))],
+    "list": [PlannedRun(Listed(rates=rates), SHORT) for rates in ((1, 0.5), (1.0, 0.5))],
+}
+
+
+@pytest.mark.parametrize("name", WHOLE)
+def test_a_whole_number_for_a_real_one_is_that_real_one(name, tmp_path):
+    run, same = WHOLE[name]
+    assert (run, run.name, hash(run)) == (same, same.name, hash(same))
+    assert same.earlier_name == same.name  # as written before, such runs keep their folders
+    store = RunStore(tmp_path)
+    assert store.path(run) == store.path(same) == tmp_path / run.name
+    (tmp_path / run.earlier_name).mkdir()
+    assert store.path(run) == tmp_path / run.earlier_name != tmp_path / run.name  # made when keys told 1 from 1.0
+    (tmp_path / run.name).mkdir()
+    assert store.path(run) == store.path(same)
+
+
+def test_no_other_numbers_are_changed():
+    run = PlannedRun(FedAvg(), replace(SHORT, batch_size=16, local_steps=3), Parts(cutout=2, swa=SWA(cycle=2)))
+    assert run.name == run.earlier_name
+    assert [type(run.content["settings"][name]) for name in ("batch_size", "local_steps", "seed")] == [int] * 3
+
+
+def test_real_fields_are_those_that_the_types_say():
+    parts = {kind for flag in FLAGS for kind in flag.kinds.values()}
+    classes = {Settings, *parts, *(kind for _, kind in ALGORITHMS.items())}
+    told = {}
+    for kind in classes:
+        hints = get_type_hints(kind)
+        for each in fields(kind):
+            mentioned = list(_mentioned(hints[each.name]))
+            told[kind.__name__, each.name] = is_real(each.type) == (float in mentioned and int not in mentioned)
+    assert len(told) > 100
+    assert [name for name, agrees in told.items() if not agrees] == []
+
+
+def _mentioned(hint):
+    yield hint
+    for inner in get_args(hint):
+        yield from _mentioned(inner)
 
 
 @pytest.mark.parametrize("change", [{"device": "cuda:1"}, {"data_dir": "elsewhere"}, {"client_store": "disk"}])

@@ -9,11 +9,13 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
+from analysis import measure_alignment
 from landscape import MODELS, Checkpoint, FedscapeError, build_model, load_dataset
 from trainers import recording
 from trainers.runs import read_runs
 
 DIGITS = {"model": "digits_mlp", "data": "digits"}
+HALVES = [range(700), range(700, 1400)]
 
 
 def net(seed=0):
@@ -103,15 +105,45 @@ def test_a_stopped_loop_goes_on_after_its_last_kept_model(tmp_path):
 
 
 def test_a_federated_loop_records_its_clients(tmp_path):
-    halves = [range(700), range(700, 1400)]
     locals_ = {0: net(1), 1: net(2).state_dict()}
-    with recording(tmp_path, **DIGITS, partition=halves) as record:
+    with recording(tmp_path, **DIGITS, partition=HALVES) as record:
         record(net(), 1, clients=locals_, keep=True)
     checkpoint = Checkpoint.load(tmp_path / "ckpt.pt")
     assert same(checkpoint.of_client(0), net(1))
     assert same(checkpoint.of_client(1), net(2))
     partition = checkpoint.partition(load_dataset("digits"))
     np.testing.assert_array_equal(partition.clients[1], np.arange(700, 1400))
+
+
+WEIGHTS = {"samples": [0.25, 0.75], "uniform": [0.5, 0.5], (3.0, 1.0): [0.75, 0.25]}
+
+
+@pytest.mark.parametrize("given", WEIGHTS)
+def test_a_federated_loop_says_its_weights_and_their_losses_are_measured_with_them(tmp_path, given):
+    thirds, module = [range(100), range(100, 400)], net()
+    with recording(tmp_path, **DIGITS, partition=thirds, weights=given, evaluate=False) as record:
+        record(module, 1, keep=True)
+    told = json.loads((tmp_path / "weights.json").read_text())
+    assert told == {"objective": WEIGHTS[given], "expected": None, "difference": None}
+    found = measure_alignment(tmp_path, "all", parts=("gradients",), device="cpu").runs[0].rounds[0]
+    x, y = load_dataset("digits").train.batch(slice(0, 400), torch.float32)
+    losses = [F.cross_entropy(module(x[part]), y[part]).item() for part in thirds]
+    assert found.gradients.loss == pytest.approx(np.dot(WEIGHTS[given], losses), rel=1e-5)
+    with (
+        pytest.raises(FedscapeError, match="holds another run, which differs in its settings"),
+        recording(tmp_path, **DIGITS, partition=thirds, weights=[1, 1], resume=True),
+    ):
+        pass
+
+
+def test_the_weights_of_a_loop_that_does_not_say_them_are_asked_for(tmp_path):
+    with recording(tmp_path, **DIGITS, partition=[range(100), range(100, 400)], evaluate=False) as record:
+        record(net(), 1, keep=True)
+    assert not (tmp_path / "weights.json").exists()
+    with pytest.raises(FedscapeError, match=r"give --weights samples .* or record a loop of your own with recording"):
+        measure_alignment(tmp_path, parts=("gradients",), device="cpu")
+    found = measure_alignment(tmp_path, parts=("gradients",), device="cpu", weights="samples").runs[0].rounds[0]
+    assert found.shares == pytest.approx([0.25, 0.75])
 
 
 @pytest.mark.parametrize("wrapped", ["data parallel", "compiled", "state dict"])
@@ -207,6 +239,14 @@ def test_what_is_no_record_is_refused(tmp_path, call, message):
         ({"every": -1}, "every is -1: give the steps between two kept models"),
         ({"model": "no_such_net"}, "no_such_net"),
         ({"settings": {"clients": "many"}}, "clients"),
+        ({"weights": "samples"}, "weights are given without their samples: give partition, too"),
+        ({"weights": "size", "partition": HALVES}, "the clients' weights are 'size': give samples, uniform, or"),
+        ({"weights": [1.0], "partition": HALVES}, "there are 1 weights, and the partition has 2 clients"),
+        ({"weights": [1.0, -1.0], "partition": HALVES}, "not finite numbers of 0 or more, some above 0"),
+        ({"weights": [0.0, 0.0], "partition": HALVES}, "not finite numbers of 0 or more, some above 0"),
+        ({"weights": [0.0, float("nan")], "partition": HALVES}, "not finite numbers of 0 or more, some above 0"),
+        ({"weights": ["a", 1.0], "partition": HALVES}, "a client's weight is a str: give a number"),
+        ({"weights": [3.0, 1.0], "partition": [range(9), []]}, "client 1 has the weight 1 and no samples"),
     ],
 )
 def test_a_recording_that_cannot_begin_makes_no_folder(tmp_path, options, message):

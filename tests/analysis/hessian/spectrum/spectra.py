@@ -5,6 +5,7 @@ import torch
 from torch import nn
 
 from analysis import Dense
+from analysis.hessian.spectrum.iteration import ThickRestart
 from landscape import Landscape
 
 SPECTRA = {
@@ -27,6 +28,11 @@ def matrix(name: str, dtype: torch.dtype = torch.float64) -> tuple[Dense, np.nda
     draw = torch.Generator().manual_seed(3)
     basis, _ = torch.linalg.qr(torch.randn(len(values), len(values), generator=draw, dtype=torch.float64))
     return Dense((basis * torch.from_numpy(values) @ basis.T).to(dtype)), values
+
+
+def step(process: ThickRestart, operator: Dense) -> bool:
+    """One step of an iteration, as the eigen-solves take it; whether its Krylov space goes on."""
+    return process.absorb(operator.matmat(process.due()[:, None])[:, 0])
 
 
 def small_landscape() -> Landscape:

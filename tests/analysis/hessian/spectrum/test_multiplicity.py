@@ -10,6 +10,7 @@ from analysis.hessian.spectrum.iteration import ThickRestart
 from analysis.hessian.spectrum.multiplicity import MultiplicitySearch
 from analysis.hessian.spectrum.stopping import StoppingRule
 from analysis.hessian.spectrum.wanted import Wanted
+from tests.analysis.hessian.spectrum.spectra import step
 
 N = 200
 
@@ -25,11 +26,12 @@ class Run:
     """The steps of an iteration, each judged and shown to a search; ``found`` is the last judgement."""
 
     def __init__(self, matrix, wanted, search=None):
+        self.matrix = matrix
         self.process, self.rule = ThickRestart(matrix, wanted), StoppingRule(wanted, 1e-4, 2e-16)
         self.search, self.wanted = search or MultiplicitySearch(wanted, 1e-4, N), wanted
 
     def step(self):
-        goes_on = self.process.expand()
+        goes_on = step(self.process, self.matrix)
         krylov = self.process.krylov
         if krylov.steps < self.wanted.count:
             return False
