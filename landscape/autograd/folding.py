@@ -93,10 +93,13 @@ def fold_batchnorm(module: nn.Module, example: Tensor) -> Folding | None:
     """
     if not any(type(layer) in _NORMS for layer in module.modules()) or _hooked(module):
         return None
+    tracer = _Tracer()
     try:
-        graph = _Tracer().trace(module)
+        graph = tracer.trace(module)
     except Exception:  # the user's code may do anything with the proxies of a trace
         return None
+    finally:
+        vars(tracer).clear()  # it holds itself, and with it the module, until the next garbage collection
     layers = _pairs(module, graph)
     if not layers:
         return None

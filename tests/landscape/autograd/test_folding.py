@@ -133,17 +133,18 @@ def test_a_module_with_somebodys_hooks_stays_as_it_is():
     assert fold_batchnorm(module, IMAGES) is None
 
 
-def test_what_is_folded_is_gone_with_its_last_reference_and_leaves_no_code_behind():
-    module = shaken(build_model("resnet20_bn", seed=0, input_shape=(3, 8, 8), classes=3))
+def test_a_module_and_what_was_folded_of_it_go_with_their_last_reference_and_leave_no_code_behind():
     images = IMAGES.float().repeat(1, 1, 2, 2)
-    fold_batchnorm(module, images)
+    make = lambda: shaken(build_model("resnet20_bn", seed=0, input_shape=(3, 8, 8), classes=3))  # noqa: E731
+    fold_batchnorm(make(), images)
     gc.collect()
     gc.disable()
     try:
-        code, folding = len(linecache.cache), fold_batchnorm(module, images)
-        gone = weakref.ref(folding.layers[0])
-        del folding
-        assert gone() is None
+        code, module = len(linecache.cache), make()
+        folding = fold_batchnorm(module, images)
+        gone = [weakref.ref(each) for each in (*module.modules(), *folding.layers)]
+        del module, folding
+        assert not [each() for each in gone if each() is not None]
         assert len(linecache.cache) == code
     finally:
         gc.enable()
