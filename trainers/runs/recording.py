@@ -312,8 +312,11 @@ def recording(
         recorder.step = _opened(directory, config)
         if clients is not None:
             directory.save_partition(clients)
-        yield recorder
-        recorder.close()
+        try:
+            yield recorder
+            recorder.close()
+        finally:
+            recorder._latest = None  # the model is the loop's own, and may go although the recorder stays
 
 
 def _opened(directory: RunDirectory, config: dict[str, Any]) -> int:
