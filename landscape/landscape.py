@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -325,8 +326,14 @@ class Landscape(Problem):
             return self.batch_statistics.estimate(data.even_inputs(self.batch_size, self.dtype))
 
     def to(self, dtype: str | torch.dtype) -> Landscape:
-        """The same function at the same point, in another floating-point type."""
+        """The same function at the same point, in another floating-point type.
+
+        Micro-batches whose size was not given have no more samples than suit that type's memory.
+        """
         other = self._rebuilt(self._flat.module, self._batches.data, dtype)
+        if other._place.batch_size is None:
+            suits = other._placed(other._place, self._batches.data, self.penalty).size
+            other._batches.size = min(self.batch_size, suits)
         other.weights, other._title = self.weights.to(other.dtype), self._title
         return other
 
@@ -375,4 +382,6 @@ class Landscape(Problem):
 
     def _rebuilt(self, module: nn.Module, data: Samples | Batches, dtype: str | torch.dtype) -> Landscape:
         options: dict[str, Any] = {"device": self.device, "batch_size": self.batch_size, "penalty": self.penalty}
-        return Landscape(module, data, self.loss, **options, dtype=dtype, stream=self._place.stream, task=self.task)
+        other = Landscape(module, data, self.loss, **options, dtype=dtype, stream=self._place.stream, task=self.task)
+        other._place = replace(other._place, batch_size=self._place.batch_size)  # given or not, as here
+        return other

@@ -231,6 +231,7 @@ class Problem(Shown):
     @batch_size.setter
     def batch_size(self, size: int) -> None:
         check_batch_size(size)
+        self._place = replace(self._place, batch_size=size)
         self._batches.size = size
 
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 
 import torch
 from torch import Tensor, nn
@@ -74,7 +74,7 @@ class DenseChain:
         self._first, self._last = dense[0], dense[-1]
         # What a dense layer returns is needed by nobody else.
         self._over = [k > 0 and isinstance(layers[k - 1], Dense) for k in range(len(layers))]
-        self._views = lru_cache(maxsize=128)(self._planned)
+        self._views = lru_cache(maxsize=128)(partial(_planned, space, layers, self._last))
 
     @classmethod
     def of(cls, module: nn.Module, space: ParameterSpace) -> DenseChain | None:
@@ -128,19 +128,26 @@ class DenseChain:
             transposed = False
         return torch.cat(found, dim=1)
 
-    def _planned(self, models: int, stride: int, start: int) -> list[tuple[tuple[int, ...], tuple[int, ...], int]]:
-        """Size, strides and place of each parameter of the models in their vectors: Wᵀ, and b as rows or a column."""
-        found: list[tuple[tuple[int, ...], tuple[int, ...], int]] = [((), (), 0)] * len(self._space.entries)
-        for k, layer in enumerate(self._layers):
-            if isinstance(layer, Pointwise):
-                continue
-            weight = self._space.entries[layer.weight]
-            out, width = weight.shape
-            found[layer.weight] = (models, width, out), (stride, 1, width), start + weight.start
-            if layer.bias >= 0:
-                size = (models, out, 1) if k == self._last else (models, 1, out)
-                found[layer.bias] = size, (stride, 1, 1), start + self._space.entries[layer.bias].start
-        return found
+
+View = tuple[tuple[int, ...], tuple[int, ...], int]
+"""Size, strides and place of a tensor in another's storage."""
+
+
+def _planned(
+    space: ParameterSpace, layers: Sequence[Dense | Pointwise], last: int, models: int, stride: int, start: int
+) -> list[View]:
+    """Where each parameter of the models lies in their vectors: Wᵀ, and b as rows, or as a column of the last layer."""
+    found: list[View] = [((), (), 0)] * len(space.entries)
+    for k, layer in enumerate(layers):
+        if isinstance(layer, Pointwise):
+            continue
+        weight = space.entries[layer.weight]
+        out, width = weight.shape
+        found[layer.weight] = (models, width, out), (stride, 1, width), start + weight.start
+        if layer.bias >= 0:
+            size = (models, out, 1) if k == last else (models, 1, out)
+            found[layer.bias] = size, (stride, 1, 1), start + space.entries[layer.bias].start
+    return found
 
 
 def in_order(module: nn.Module) -> list[tuple[str, nn.Module]] | None:

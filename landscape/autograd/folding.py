@@ -10,6 +10,7 @@ are used by one BatchNorm and nothing else.
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,12 +31,12 @@ class Folded(nn.Module):
         self.channels_last = True
         """whether a filter on the CPU is in that memory format, which is faster; the outputs are then in it too"""
         # In a list, so that their parameters are not registered as this module's.
-        self._parts: list[Any] = [linear, norm]
+        self.parts: list[Any] = [linear, norm]
         self._weight = self._bias = torch.empty(0)
 
     def refresh(self) -> None:
         """Read the present weights and statistics."""
-        linear, norm = self._parts
+        linear, norm = self.parts
         scale = torch.rsqrt(norm.running_var + norm.eps)
         if norm.weight is not None:
             scale = scale * norm.weight
@@ -47,7 +48,7 @@ class Folded(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """The output of the two layers."""
-        linear, norm = self._parts
+        linear, norm = self.parts
         if not isinstance(linear, nn.Linear):
             return linear._conv_forward(x, self._weight, self._bias)
         if x.dim() == 2:
@@ -92,38 +93,83 @@ def fold_batchnorm(module: nn.Module, example: Tensor) -> Folding | None:
     """
     if not any(type(layer) in _NORMS for layer in module.modules()) or _hooked(module):
         return None
+    tracer = _Tracer()
     try:
-        graph = _Tracer().trace(module)
+        graph = tracer.trace(module)
     except Exception:  # the user's code may do anything with the proxies of a trace
         return None
-    named: dict[str, nn.Module] = dict(module.named_modules())
-    folded: dict[str, Folded] = {}
-    for node in list(graph.nodes):
-        if node.op != "call_module" or type(named[node.target]) not in _NORMS or len(node.args) != 1 or node.kwargs:
-            continue
-        norm, before = named[node.target], node.args[0]
-        if not isinstance(before, fx.Node) or before.op != "call_module":
-            continue
-        linear = named[str(before.target)]
-        alone = len(before.users) == 1 and len(before.args) == 1 and not before.kwargs
-        if type(linear) not in _LINEAR or not alone or not _fits(linear, norm):
-            continue
-        name = f"folded_{len(folded)}"
-        folded[name] = Folded(linear, norm)
-        before.target = name
-        node.replace_all_uses_with(before)
-        graph.erase_node(node)
-    if not folded:
+    finally:
+        vars(tracer).clear()  # it holds itself, and with it the module, until the next garbage collection
+    layers = _pairs(module, graph)
+    if not layers:
         return None
     for channels_last in (True, False):  # in the other format where a ``view`` or the like needs it
-        for layer in folded.values():
+        for layer in layers:
             layer.channels_last = channels_last
-        fused = fx.GraphModule({**named, **folded}, graph).eval()
-        fused.register_forward_pre_hook(ChannelsLastFallback())
-        folding = Folding(fused, tuple(folded.values()))
+        folding = Folding(_with_folded(module, layers), layers)
         if _agree(module, folding, example):
             return folding
     return None
+
+
+def _pairs(module: nn.Module, graph: fx.Graph) -> tuple[Folded, ...]:
+    """The linear layers all of whose results go to one BatchNorm alone, which has no other inputs."""
+    named: dict[str, nn.Module] = dict(module.named_modules())
+    calls: dict[nn.Module, list[fx.Node]] = {}
+    for node in graph.nodes:
+        if node.op == "call_module":
+            calls.setdefault(named[str(node.target)], []).append(node)
+    found: list[Folded] = []
+    for norm, uses in calls.items():
+        if type(norm) not in _NORMS or not all(_of_one_input(node) for node in uses):
+            continue
+        inputs = [node.args[0] for node in uses]
+        before = [named[str(node.target)] for node in inputs if isinstance(node, fx.Node) and node.op == "call_module"]
+        if len(before) == len(inputs) and all(_goes_to(norm, layer, calls[layer], uses) for layer in before):
+            found += [Folded(layer, norm) for layer in dict.fromkeys(before)]
+    return tuple(found)
+
+
+def _of_one_input(node: fx.Node) -> bool:
+    return len(node.args) == 1 and not node.kwargs
+
+
+def _goes_to(norm: nn.Module, layer: nn.Module, results: list[fx.Node], uses: list[fx.Node]) -> bool:
+    """Whether a layer is linear, and each of its results in a trace the input of one of BatchNorm's uses and of nothing
+    else."""
+    if type(layer) not in _LINEAR or not _fits(layer, norm):
+        return False
+    return all(_of_one_input(node) and len(node.users) == 1 and next(iter(node.users)) in uses for node in results)
+
+
+def _with_folded(module: nn.Module, layers: tuple[Folded, ...]) -> nn.Module:
+    """The module with folded layers in the places of the linear ones, and nothing in those of BatchNorm.
+
+    Parts without such layers are the module's own; of the others only the tables of their layers are new.  A module
+    that ``torch.fx`` generates would do as well, but PyTorch keeps the code of each of them while the process runs, and
+    they hold themselves, so that their filters would stay until the next garbage collection.
+    """
+    instead: dict[nn.Module, nn.Module] = {}
+    for each in layers:
+        linear, norm = each.parts
+        instead |= {linear: each, norm: nn.Identity()}
+    found = _replaced(module, instead)
+    hooks = module._forward_pre_hooks.items()
+    others = [(key, hook) for key, hook in hooks if not isinstance(hook, ChannelsLastFallback)]
+    found._forward_pre_hooks = OrderedDict(others)
+    found.register_forward_pre_hook(ChannelsLastFallback())  # one that asks this module which format it needs
+    return found
+
+
+def _replaced(part: nn.Module, instead: dict[nn.Module, nn.Module]) -> nn.Module:
+    """A module with others in the places of some of its layers; ``instead`` has them, and takes in what was made."""
+    if part not in instead:
+        instead[part] = part
+        children = {name: child and _replaced(child, instead) for name, child in part._modules.items()}
+        if any(child is not part._modules[name] for name, child in children.items()):
+            instead[part] = new = type(part).__new__(type(part))
+            new.__dict__ = {**part.__dict__, "_modules": children}
+    return instead[part]
 
 
 @torch.no_grad()

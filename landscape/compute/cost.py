@@ -64,6 +64,7 @@ def sample_cost(module: nn.Module, inputs: Tensor) -> SampleCost | None:
         SampleCost(flops=50.0, saved=32.0)
     """
     private = copy.deepcopy(module).eval()
+    inputs = inputs.clone()  # of a view, the storage would be that of the whole data set
     own = {tensor.untyped_storage().data_ptr() for tensor in itertools.chain(private.parameters(), private.buffers())}
     storages: dict[int, int] = {}
     flops: list[float] = []

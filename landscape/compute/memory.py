@@ -30,3 +30,15 @@ def keep_freed_memory() -> bool:
         return False
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     return mallopt is not None and bool(mallopt(_M_MMAP_THRESHOLD, _KEPT) and mallopt(_M_TRIM_THRESHOLD, _KEPT))
+
+
+def release_freed_memory() -> bool:
+    """Give freed memory that was kept back to the system.
+
+    For before passes whose blocks are of other sizes: they would not fit into it, and the process would hold both.
+
+    Returns:
+        Whether the C library gave any back.
+    """
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if keep_freed_memory() else None
+    return trim is not None and bool(trim(0))

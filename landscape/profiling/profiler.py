@@ -39,7 +39,7 @@ class Profiler:
     def __init__(self, kind: Unit, skip: int = 1, count: int = 3) -> None:
         self._kind, self._skip, self._count = kind, skip, count
         self._seen = self._profiled = 0
-        self._inside = False
+        self._inside = self._recording = False
         self._recorder: Any = None
         self._before = 0.0
         self._threads = 1
@@ -73,6 +73,7 @@ class Profiler:
             kinds = [ProfilerActivity.CPU] + [ProfilerActivity.CUDA] * (device.type == "cuda")
             self._recorder = torch.profiler.profile(activities=kinds, record_shapes=True, acc_events=True)
             self._recorder.start()
+            self._recording = True
         self._inside = True
         try:
             with self.region(_REST[name]):
@@ -82,7 +83,13 @@ class Profiler:
         finally:
             self._inside = False
             if self._profiled == self._count:
-                self._recorder.stop()
+                self.stop()
+
+    def stop(self) -> None:
+        """Record nothing any more."""
+        if self._recording:
+            self._recording = False
+            self._recorder.stop()
 
     def profile(self) -> Profile:
         """What was found; measures the machine's peak for half a second.
@@ -94,8 +101,7 @@ class Profiler:
             raise FedscapeError(
                 f"nothing was profiled: of {self._seen} {self._kind}s the first {self._skip} are left out; give more"
             )
-        if self._profiled < self._count:
-            self._recorder.stop()
+        self.stop()
         with tempfile.TemporaryDirectory() as folder:
             self._recorder.export_chrome_trace(f"{folder}/trace.json")
             trace = Path(folder, "trace.json").read_bytes()
@@ -129,6 +135,7 @@ def profiled(kind: Unit, skip: int = 1, count: int = 3) -> Iterator[Profiler]:
         yield profiler
     finally:
         watch(before)
+        profiler.stop()  # else it would record, and keep, whatever the process does from here on
 
 
 @contextmanager

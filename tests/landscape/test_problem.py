@@ -109,3 +109,16 @@ def test_a_subset_is_the_same_loss_over_some_of_the_samples(function):
     part = function.subset(chosen)
     assert part.value(w) == pytest.approx(expected, rel=1e-12)
     assert (part.samples, part.title, function.samples) == (3, "a run", 11)
+
+
+def test_micro_batches_in_float64_have_half_as_many_samples_unless_their_number_was_given(monkeypatch):
+    monkeypatch.setattr(landscape.data.micro_batches, "_SAVED", 4096)
+    net = nn.Sequential(nn.Linear(16, 16, bias=False), nn.Tanh(), nn.Linear(16, 2, bias=False))
+    data = torch.randn(100, 16), torch.arange(100) % 2
+    chosen = Landscape(net, data, device="cpu")
+    assert chosen.batch_size == 32  # 4096 bytes are 32 samples of 16 inputs and 16 activations
+    assert chosen.to("float64").batch_size == chosen.subset(torch.arange(50)).to("float64").batch_size == 16
+    assert chosen.to("float64").to("float32").batch_size == 16
+    assert Landscape(net, data, device="cpu", batch_size=32).to("float64").batch_size == 32
+    chosen.batch_size = 25
+    assert chosen.to("float64").batch_size == 25

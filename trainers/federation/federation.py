@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -122,13 +123,12 @@ class Federation:
         self.statistics = w.new_zeros(0) if statistics is None else statistics.clone()
         self._protection = Protection(self.parts.dp, algorithm, settings, batchnorm=len(self.statistics) > 0)
         self._silo = len(self.statistics) > 0 and settings.batchnorm == "silo"
-        self._initial, self._initial_statistics = w, self.statistics
+        self._initial = w
         self._start = self.parts.start or algorithm.relaxed
+        initial_state = partial(_initial_state, algorithm, self.parts, w, self.statistics if self._silo else None)
         self._optimizer = self.parts.server_optimizer or algorithm.server_optimizer
         where, clients = settings.client_store, settings.clients
-        self.store = store(
-            self._initial_state, w.device, where=where, clients=clients, folder=folder and folder / "clients"
-        )
+        self.store = store(initial_state, w.device, where=where, clients=clients, folder=folder and folder / "clients")
         self.optimizer_state = {} if self._optimizer is None else self._optimizer.state(w)
         size = None if settings.batch_size == "full" else int(settings.batch_size)
         self._dual_steps = dual_steps(
@@ -140,7 +140,7 @@ class Federation:
         self.averaged = RunningMean()
         # Used for all-clients-mean only: the last local models of all clients take N times the memory of one model.
         self._latest = ClientStore(
-            lambda: {"model": self._initial},
+            lambda: {"model": w},
             w.device,
             where=where if settings.evaluated_model == "all-clients-mean" else "host",
             clients=clients,
@@ -313,18 +313,6 @@ class Federation:
             extra=False,
         )
 
-    def _initial_state(self) -> dict[str, Tensor]:
-        own = self.algorithm.client_state(self._initial)
-        ascent, adversary = self.parts.ascent or self.algorithm.ascent, self.parts.adversary or self.algorithm.adversary
-        for part in (ascent, adversary, self._start):
-            theirs = {} if part is None else part.client_state(self._initial)
-            if twice := own.keys() & theirs.keys():
-                names = f"{type(self.algorithm).__name__} and {type(part).__name__}"
-                raise FedscapeError(f"{names} both keep {', '.join(twice)} on the clients: rename one")
-            own |= theirs
-        own |= kept_memory(self.parts.local_optimizer, self._initial)
-        return {**own, STATISTICS: self._initial_statistics} if self._silo else own
-
     def _weight(self, client: int) -> float:
         return float(self.weights.objective[client])
 
@@ -339,6 +327,20 @@ class Federation:
             before = self._latest.fetch(client).model
             self._evaluated = self._evaluated + self._weight(client) * (model - before)
             self._latest.put(client, State(model=model))
+
+
+def _initial_state(algorithm: Algorithm, parts: Parts, w: Tensor, statistics: Tensor | None) -> dict[str, Tensor]:
+    """What a client keeps before its first round: the algorithm's, its parts' and, if it keeps any, its statistics."""
+    own = algorithm.client_state(w)
+    ascent, adversary = parts.ascent or algorithm.ascent, parts.adversary or algorithm.adversary
+    for part in (ascent, adversary, parts.start or algorithm.relaxed):
+        theirs = {} if part is None else part.client_state(w)
+        if twice := own.keys() & theirs.keys():
+            names = f"{type(algorithm).__name__} and {type(part).__name__}"
+            raise FedscapeError(f"{names} both keep {', '.join(twice)} on the clients: rename one")
+        own |= theirs
+    own |= kept_memory(parts.local_optimizer, w)
+    return own if statistics is None else {**own, STATISTICS: statistics}
 
 
 class _Clock:

@@ -139,6 +139,10 @@ class Recorder:
             ended = {"status": "diverged", "round": self._diverged[0], "reason": self._diverged[1]}
         self._directory.save_result(ended)
 
+    def release(self) -> None:
+        """Let the last model go: it is the loop's own, and may go although the recorder stays."""
+        self._latest = None
+
     def _require_next(self, step: int) -> None:
         if isinstance(step, bool) or not isinstance(step, int) or step < 0:
             raise FedscapeError(f"the step is {step!r}: give a whole number, 0 or greater")

@@ -131,8 +131,11 @@ def recording(
             directory.save_partition(clients)
         if p is not None:
             directory.save_weights(p)
-        yield recorder
-        recorder.close()
+        try:
+            yield recorder
+            recorder.close()
+        finally:
+            recorder.release()
 
 
 def _opened(directory: RunDirectory, config: dict[str, Any]) -> int:

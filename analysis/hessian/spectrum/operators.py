@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from landscape import Landscape
+from landscape.compute.memory import release_freed_memory
 from landscape.compute.regions import unit
 
 Product = Literal["autograd", "fd"]
@@ -116,6 +117,7 @@ class _Differentiated(OnLandscape):
         """The same matrix at the same point in float64, without graphs kept; ``None`` if it is in float64 itself."""
         if self.landscape.precision == "float64":
             return None
+        release_freed_memory()
         other = self.landscape.to("float64")
         w = self.landscape.weights if self._w is None else self._w
         multiply = self._precise(other, w.to(other.weights))

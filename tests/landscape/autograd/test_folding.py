@@ -1,5 +1,9 @@
 """BatchNorm folded into the layer before it is the same function, and is folded nowhere else."""
 
+import gc
+import linecache
+import weakref
+
 import pytest
 import torch
 from torch import Tensor, nn
@@ -40,10 +44,26 @@ class Block(nn.Module):
             return self.norm(y.relu())
         if self.way == "values decide" and y.mean() > 1e9:
             return y
-        if self.way == "every third call":
-            self.calls += 1
-            return self.norm(y) if self.calls % 3 == 1 else self.norm(y).tanh()
+        self.calls += 1
+        if self.way == "every third call" and self.calls % 3 != 1:
+            return y.tanh()
+        if self.way == "otherwise every third call" and self.calls % 3 != 1:
+            return self.norm(y).tanh()
         return self.norm(y)
+
+
+class Shared(nn.Module):
+    """Two steps, each of a convolution and BatchNorm, by fewer layers than that."""
+
+    def __init__(self, convolutions: int, norms: int) -> None:
+        super().__init__()
+        self.convs = nn.ModuleList(nn.Conv2d(3, 3, 3, padding=1) for _ in range(convolutions))
+        self.norms = nn.ModuleList(nn.BatchNorm2d(3) for _ in range(norms))
+
+    def forward(self, x: Tensor) -> Tensor:
+        for k in range(2):
+            x = self.norms[k % len(self.norms)](self.convs[k % len(self.convs)](x)).relu()
+        return x
 
 
 FOLDS = {
@@ -76,6 +96,10 @@ FOLDS = {
     "an activation between": (lambda: Block("ReLU first"), IMAGES, 0),
     "code that looks at values": (lambda: Block("values decide"), IMAGES, 0),
     "code that a trace misses": (lambda: Block("every third call"), IMAGES, 0),
+    "code that a trace misses, behind it": (lambda: Block("otherwise every third call"), IMAGES, 1),
+    "one norm for two layers": (lambda: Shared(2, 1), IMAGES, 2),
+    "one layer for two norms": (lambda: Shared(1, 2), IMAGES, 0),
+    "both used twice": (lambda: Shared(1, 1), IMAGES, 1),
     "transposed": (lambda: nn.Sequential(nn.ConvTranspose2d(3, 5, 3), nn.BatchNorm2d(5)), IMAGES, 0),
 }
 
@@ -107,3 +131,28 @@ def test_a_module_with_somebodys_hooks_stays_as_it_is():
     assert fold_batchnorm(module, IMAGES) is not None
     module[1].register_forward_hook(lambda *_: None)
     assert fold_batchnorm(module, IMAGES) is None
+
+
+def test_a_module_and_what_was_folded_of_it_go_with_their_last_reference_and_leave_no_code_behind():
+    images = IMAGES.float().repeat(1, 1, 2, 2)
+    make = lambda: shaken(build_model("resnet20_bn", seed=0, input_shape=(3, 8, 8), classes=3))  # noqa: E731
+    fold_batchnorm(make(), images)
+    gc.collect()
+    gc.disable()
+    try:
+        code, module = len(linecache.cache), make()
+        folding = fold_batchnorm(module, images)
+        gone = [weakref.ref(each) for each in (*module.modules(), *folding.layers)]
+        del module, folding
+        assert not [each() for each in gone if each() is not None]
+        assert len(linecache.cache) == code
+    finally:
+        gc.enable()
+
+
+def test_somebodys_hook_on_the_whole_module_stays():
+    module = shaken(nn.Sequential(nn.Conv2d(3, 5, 3), nn.BatchNorm2d(5)).double())
+    module.register_forward_pre_hook(lambda _, args: (2 * args[0],))
+    folding = fold_batchnorm(module, IMAGES)
+    assert len(folding.layers) == 1
+    torch.testing.assert_close(folding.module(IMAGES), module(IMAGES), rtol=1e-10, atol=1e-12)

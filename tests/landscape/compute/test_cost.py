@@ -190,3 +190,8 @@ class Noting(nn.Module):
 
 def test_a_cost_is_a_value():
     assert sample_cost(nn.Linear(3, 2), torch.ones(2, 3)) == SampleCost(flops=12.0, saved=12.0)
+
+
+def test_samples_that_are_a_view_of_a_data_set_cost_what_they_cost_alone():
+    net = nn.Sequential(nn.Linear(3, 5), nn.Tanh(), nn.Linear(5, 2))
+    assert sample_cost(net, torch.ones(1000, 3)[:2]) == sample_cost(net, torch.ones(2, 3))

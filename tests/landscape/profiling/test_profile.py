@@ -157,7 +157,17 @@ def test_a_failure_within_a_unit_leaves_no_profiler_behind():
     with pytest.raises(RuntimeError):
         fail()
     assert isinstance(region("any"), nullcontext)
+    assert not torch.autograd._profiler_enabled(), "it would keep every later operation of the process"
     assert rounds(lambda: torch.ones(2) + 1).count == 2
+
+
+def test_nothing_is_recorded_once_the_work_is_over_though_it_had_fewer_units_than_wanted():
+    with profiled("round") as profiler:
+        for _ in range(2):
+            with unit("round", CPU, "float32"):
+                torch.ones(2)
+    assert not torch.autograd._profiler_enabled()
+    assert profiler.profile().count == 1
 
 
 def test_a_hessian_product_costs_what_its_passes_cost():

@@ -263,8 +263,8 @@ def test_no_step_fetches_anything_from_another_device(name, monkeypatch):
     )
     w, round = model.buffer, Round(1, 0.1, 0.5, steps=3)
     server = State.of({"w": w.clone(), **algorithm.server_state(w)})
-    client = Federation(algorithm, SimpleNamespace(sizes=[64]), Settings(clients=1, per_round=1), w)._initial_state()
-    state, received = State.of(client), State.of(algorithm.broadcast(server))
+    state = Federation(algorithm, SimpleNamespace(sizes=[64]), Settings(clients=1, per_round=1), w).store.fetch(0)
+    received = State.of(algorithm.broadcast(server))
     zeros = SimpleNamespace(gradient=torch.zeros_like)
     if algorithm.two_phases:
         told = algorithm.ask(state, received, zeros, round)

@@ -1,6 +1,7 @@
 """A loop of one's own, recorded: what the files say is what the loop computed, and a stopped loop goes on."""
 
 import json
+import weakref
 from contextlib import suppress
 
 import numpy as np
@@ -189,6 +190,19 @@ def test_tied_weights_are_recorded_once_and_come_back(tmp_path, monkeypatch, giv
     with torch.no_grad():
         expected = F.cross_entropy(again.eval()(x), y).item()
     assert told["test_loss"] == pytest.approx(expected, rel=1e-5)
+
+
+def test_a_loops_model_goes_though_its_recorder_stays(tmp_path):
+    module = net()
+    with recording(tmp_path / "ended", **DIGITS) as ended:
+        ended(module, 1)
+    with suppress(KeyboardInterrupt), recording(tmp_path / "stopped", **DIGITS) as stopped:
+        stopped(module, 1)
+        raise KeyboardInterrupt
+    gone = weakref.ref(module)
+    del module
+    assert gone() is None
+    assert (ended.path.name, stopped.path.name) == ("ended", "stopped")
 
 
 def test_a_loop_that_diverges_keeps_its_last_good_model(tmp_path):

@@ -8,6 +8,7 @@ from torch import nn
 
 from analysis import Dense, Hessian, measure_hessian
 from analysis.hessian.report import HessianReport
+from analysis.hessian.spectrum import operators
 from analysis.hessian.spectrum.eigen import extreme_eigenpairs
 from analysis.hessian.spectrum.operators import GaussNewton, Shifted, to_scipy
 from analysis.hessian.spectrum.refinement import cluster_bounds, refined, refined_where_needed
@@ -259,3 +260,14 @@ class TestWhereNeeded:
         assert found.refinement.products == 4
         careless = Noisy(torch.diag(wrong))
         assert extreme_eigenpairs(careless, 3).values[1] == pytest.approx(4.04, rel=1e-3)
+
+
+def test_memory_of_float32_passes_is_given_back_before_float64_ones(monkeypatch):
+    """Their blocks are twice as large and fit into none of it."""
+    released = []
+    monkeypatch.setattr(operators, "release_freed_memory", lambda: released.append(True))
+    line = Landscape(nn.Linear(2, 1), (torch.eye(2), torch.ones(2, 1)), nn.functional.mse_loss, device="cpu")
+    assert operators.in_float64(Hessian(line.to("float64"))) is None
+    assert not released
+    assert operators.in_float64(Hessian(line)) is not None
+    assert released == [True]
