@@ -157,9 +157,13 @@ def _blas() -> ThreadpoolController:
 
 
 def free_memory(device: torch.device) -> int:
-    """Free bytes on a device (for the CPU: of the machine); 2 GiB if the system does not say."""
+    """Free bytes on a device (for the CPU: of the machine); 2 GiB if the system does not say.
+
+    On CUDA what PyTorch holds for later tensors is free, too: the driver does not count it so.
+    """
     if device.type == "cuda":
-        return torch.cuda.mem_get_info(device)[0]
+        idle = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+        return torch.cuda.mem_get_info(device)[0] + idle
     try:
         return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     except (AttributeError, ValueError, OSError):

@@ -7,7 +7,9 @@ memory each time, its numbers are tensors on the device, and nothing in it waits
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -65,6 +67,9 @@ class Again:
 class CudaGraph:
     """A CUDA graph of the work.
 
+    Whoever replays it holds the memory that the work reads and writes, and had better not be held by the work: graphs
+    in cycles of references keep their memory until Python's collector finds them.
+
     Args:
         work: what is recorded.
         warm: the same, from the same values each time.
@@ -72,6 +77,7 @@ class CudaGraph:
 
     Raises:
         FedscapeError: CUDA cannot record it.
+        torch.OutOfMemoryError: it takes more memory than there is.
     """
 
     def __init__(self, work: Work, warm: Work, device: torch.device | None = None) -> None:
@@ -89,11 +95,14 @@ class CudaGraph:
         # What the work refers to must live as long as its addresses are in the graph.
         self._work = work
         try:
-            with torch.cuda.graph(self._graph):
+            # After an error within, PyTorch would leave the stream of the capture as the current one.
+            with torch.cuda.stream(torch.cuda.current_stream()), _nothing_collected(), torch.cuda.graph(self._graph):
                 work()
         except torch.OutOfMemoryError:
             raise
         except RuntimeError as error:
+            if isinstance(error.__context__, torch.OutOfMemoryError):  # of the work; then the capture cannot end either
+                raise error.__context__ from None
             told = str(error).splitlines()[0][:160]
             raise FedscapeError(
                 f"CUDA could not record the work as a graph ({told}): do it without (training: --executor sequential)"
@@ -102,6 +111,21 @@ class CudaGraph:
     def replay(self) -> None:
         """Start all kernels of the work; the host does not wait."""
         self._graph.replay()
+
+
+@contextmanager
+def _nothing_collected() -> Iterator[None]:
+    """Inside, Python's collector of cycles is off.
+
+    It could find a CUDA graph, and to destroy one while another is recorded is an error of CUDA, which spoils both.
+    """
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
 
 
 def captured(work: Work, buffers: Iterable[Tensor], record: Record) -> Captured:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,7 @@ from trainers.federation.sampling import sampled_clients
 from trainers.federation.weights import client_weights
 from trainers.parts.local_optimizers import kept_memory
 from trainers.parts.parts import Parts
+from trainers.parts.start import Relaxed
 from trainers.parts.swa import RunningMean
 from trainers.settings import Settings
 
@@ -122,10 +124,13 @@ class Federation:
         self.statistics = w.new_zeros(0) if statistics is None else statistics.clone()
         self._protection = Protection(self.parts.dp, algorithm, settings, batchnorm=len(self.statistics) > 0)
         self._silo = len(self.statistics) > 0 and settings.batchnorm == "silo"
-        self._initial, self._initial_statistics = w, self.statistics
+        self._initial = w
         self._start = self.parts.start or algorithm.relaxed
         self._optimizer = self.parts.server_optimizer or algorithm.server_optimizer
         where, clients = settings.client_store, settings.clients
+        # Neither store holds this object, which holds them: recorded steps would stay in a GPU's memory long after it.
+        kept = self.statistics if self._silo else None
+        self._initial_state = partial(_initial_state, w, algorithm, self.parts, self._start, kept)
         self.store = store(
             self._initial_state, w.device, where=where, clients=clients, folder=folder and folder / "clients"
         )
@@ -140,7 +145,7 @@ class Federation:
         self.averaged = RunningMean()
         # Used for all-clients-mean only: the last local models of all clients take N times the memory of one model.
         self._latest = ClientStore(
-            lambda: {"model": self._initial},
+            lambda: {"model": w},
             w.device,
             where=where if settings.evaluated_model == "all-clients-mean" else "host",
             clients=clients,
@@ -313,18 +318,6 @@ class Federation:
             extra=False,
         )
 
-    def _initial_state(self) -> dict[str, Tensor]:
-        own = self.algorithm.client_state(self._initial)
-        ascent, adversary = self.parts.ascent or self.algorithm.ascent, self.parts.adversary or self.algorithm.adversary
-        for part in (ascent, adversary, self._start):
-            theirs = {} if part is None else part.client_state(self._initial)
-            if twice := own.keys() & theirs.keys():
-                names = f"{type(self.algorithm).__name__} and {type(part).__name__}"
-                raise FedscapeError(f"{names} both keep {', '.join(twice)} on the clients: rename one")
-            own |= theirs
-        own |= kept_memory(self.parts.local_optimizer, self._initial)
-        return {**own, STATISTICS: self._initial_statistics} if self._silo else own
-
     def _weight(self, client: int) -> float:
         return float(self.weights.objective[client])
 
@@ -339,6 +332,21 @@ class Federation:
             before = self._latest.fetch(client).model
             self._evaluated = self._evaluated + self._weight(client) * (model - before)
             self._latest.put(client, State(model=model))
+
+
+def _initial_state(
+    w: Tensor, algorithm: Algorithm, parts: Parts, start: Relaxed | None, statistics: Tensor | None
+) -> dict[str, Tensor]:
+    """What a client keeps before its first round; BatchNorm's ``statistics`` where they are its own."""
+    own = algorithm.client_state(w)
+    for part in (parts.ascent or algorithm.ascent, parts.adversary or algorithm.adversary, start):
+        theirs = {} if part is None else part.client_state(w)
+        if twice := own.keys() & theirs.keys():
+            names = f"{type(algorithm).__name__} and {type(part).__name__}"
+            raise FedscapeError(f"{names} both keep {', '.join(twice)} on the clients: rename one")
+        own |= theirs
+    own |= kept_memory(parts.local_optimizer, w)
+    return own if statistics is None else {**own, STATISTICS: statistics}
 
 
 class _Clock:

@@ -4,7 +4,9 @@ No GPU is needed: a tape of the step's operations stands in for the CUDA graph, 
 cannot hold, so that what is left for a GPU is PyTorch's own capture and replay.
 """
 
+import gc
 import json
+import weakref
 from contextlib import nullcontext
 from dataclasses import replace
 from types import SimpleNamespace
@@ -18,7 +20,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from landscape import FedscapeError, Partition
 from landscape.autograd.flat import FlatModule
 from landscape.batchnorm import BatchStatistics
-from landscape.compute.graphs import NotCapturable, OnlyCapturable
+from landscape.compute.graphs import Again, NotCapturable, OnlyCapturable
 from landscape.compute.precision import Precision
 from tests.tape import Tape
 from tests.trainers.federation.test_batched import (
@@ -192,6 +194,25 @@ def test_with_full_batches_the_most_common_size_is_recorded(monkeypatch):
     calls, taken = counted(monkeypatch, FedAvg(), split=split, clients=5, batch_size="full")
     assert calls.count(7) == 3 < taken.count(7)
     assert calls.count(10) == taken.count(10)
+
+
+def test_recorded_steps_are_freed_with_their_executor_without_pythons_collector():
+    """A CUDA graph holds the memory of a whole step, and may not be destroyed by chance while another is recorded."""
+    made = []
+
+    def record(work, warm):
+        made.append(weakref.ref(found := Again.record(work, warm)))
+        return found
+
+    ours = recorded(federation(FedGloSS(warmup=4), **RAGGED), record)  # recorded anew in each round
+    ours.step(), ours.step()
+    gc.disable()
+    try:
+        assert [found() is None for found in made] == [True, False]
+        del ours
+        assert [found() for found in made] == [None, None]
+    finally:
+        gc.enable()
 
 
 class Waits(TorchDispatchMode):
