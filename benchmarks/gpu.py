@@ -88,6 +88,7 @@ class Settings:
         quick: few algorithms and small networks.
         sections: which.
         json: all figures go there.
+        apart: each section in a process of its own; always so on CUDA.
         here: all in this process, with these seconds for each: what a section's own process does.
     """
 
@@ -95,6 +96,7 @@ class Settings:
     quick: bool = False
     sections: tuple[str, ...] = tuple(SECTIONS)
     json: Path | None = None
+    apart: bool = False
     here: float | None = None
 
 
@@ -105,9 +107,10 @@ def read(arguments: Sequence[str]) -> Settings:
     parser.add_argument("--quick", action="store_true", help="few algorithms and small networks")
     parser.add_argument("--sections", nargs="+", choices=SECTIONS, default=tuple(SECTIONS), metavar="SECTION")
     parser.add_argument("--json", type=Path, help="write all figures there")
+    parser.add_argument("--apart", action="store_true", help="sections in processes of their own on the CPU, too")
     parser.add_argument("--here", type=float, metavar="SECONDS", help=argparse.SUPPRESS)
     given = parser.parse_args(arguments)
-    return Settings(given.device, given.quick, tuple(given.sections), given.json, given.here)
+    return Settings(given.device, given.quick, tuple(given.sections), given.json, given.apart, given.here)
 
 
 def here(name: str, settings: Settings, seconds: float, path: Path | None) -> dict[str, Any]:
@@ -130,8 +133,11 @@ def apart(name: str, settings: Settings, seconds: float, path: Path) -> dict[str
     start = time.perf_counter()
     words = ["--sections", name, "--device", settings.device, "--json", str(path), "--here", str(seconds)]
     command = [sys.executable, str(Path(__file__).resolve()), *words, *(["--quick"] if settings.quick else [])]
+    beside = 1 if SECTIONS[name].alone else sum(not SECTIONS[other].alone for other in settings.sections)
+    threads = str(max(1, (os.cpu_count() or 1) // beside))
+    environment = {"OMP_NUM_THREADS": threads, **os.environ}
     try:
-        done = subprocess.run(command, timeout=seconds + _START, capture_output=True, text=True)
+        done = subprocess.run(command, env=environment, timeout=seconds + _START, capture_output=True, text=True)
         fault = f"exit code {done.returncode}\n{done.stderr[-4000:]}"
     except subprocess.TimeoutExpired as error:
         told = error.stderr or b""
@@ -247,7 +253,7 @@ def main(settings: Settings) -> int:
     with parts(settings.json) as folder:
         each = (
             found_in(settings, folder)
-            if cuda
+            if cuda or settings.apart
             else ((name, here(name, settings, SECTIONS[name].budget, None)) for name in settings.sections)
         )
         for name, found in each:

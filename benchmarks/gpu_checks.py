@@ -32,7 +32,7 @@ PARAMETERS: dict[PrecisionName, float] = {"float64": FLOAT64, "float32": 2e-3}
 """Allowed relative differences of parameters after two rounds."""
 HESSIAN = {"float64": 1e-8, "float32": 1e-4, "tf32": 2e-2}
 """Allowed relative differences of eigenvalues."""
-ASKED: dict[str, Any] = {"trace_probes": 3, "density": True, "density_probes": 1, "density_steps": 6}
+ASKED: dict[str, Any] = {"trace_probes": 3, "density": True, "density_probes": 2, "density_steps": 5}
 """Of a Hessian, beside two eigenvalues."""
 SMALL = Job("digits_mlp", (1, 8, 8), 10, (40, 25, 60, 33, 16, 50), per_round=3, batch=16)
 PICTURES = Job("lenet_fed", (3, 32, 32), 10, (30, 22, 41, 16), per_round=3, batch=10, augment=True)

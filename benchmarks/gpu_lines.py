@@ -10,6 +10,7 @@ from __future__ import annotations
 import sys
 from dataclasses import fields
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 from unittest.mock import MagicMock
 
@@ -24,6 +25,7 @@ def stand_in() -> bool:
     return False
 
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # this repository's packages, installed or not
 MISSING = stand_in()
 """Whether ``tyro`` is missing: importing this module first makes the others importable."""
 
