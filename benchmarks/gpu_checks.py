@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import tempfile
 import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -283,23 +285,37 @@ def _resuming(report: Report) -> None:
             report.check(f"{first} on {places[0]}, then {then} on {places[1]}", weights(run), truth, FLOAT64)
 
 
-def _out_of_memory(report: Report) -> None:
-    """A gradient whose micro-batch is halved until it fits, beside one of small micro-batches."""
-    small = landscape("resnet20_gn", 2048, report.device, "float32")
-    wanted = Landscape(small.model(), small.data, device=report.device, batch_size=64).gradient()
+@contextmanager
+def _little_memory(report: Report, more: int) -> Iterator[list[warnings.WarningMessage]]:
+    """Inside, this process may take so many bytes more; the warnings of micro-batches that are halved."""
     torch.cuda.empty_cache()
     total = torch.cuda.get_device_properties(report.device).total_memory
-    torch.cuda.set_per_process_memory_fraction((torch.cuda.memory_reserved() + (600 << 20)) / total)
+    held = torch.cuda.memory_reserved(report.device)
+    torch.cuda.set_per_process_memory_fraction((held + more) / total, report.device)
     try:
         with warnings.catch_warnings(record=True) as told:
             warnings.simplefilter("always")
-            tight = Landscape(small.model(), small.data, device=report.device, batch_size=2048)
-            report.check("memory ran out: gradient", tight.gradient(), wanted, 1e-5)
-            v = small.weights
-            product = tight.hvp(None, v)
-        report.figure("halvings of the micro-batch", len(told), "warnings")
-        if not told:
-            report.note("the memory did not run out: nothing was halved")
+            yield told
     finally:
-        torch.cuda.set_per_process_memory_fraction(1.0)
-    report.check("memory ran out: product", product, small.hvp(None, v), 1e-4)
+        torch.cuda.set_per_process_memory_fraction(1.0, report.device)
+
+
+def _out_of_memory(report: Report) -> None:
+    """Derivatives whose micro-batch is halved until they fit, beside those of small micro-batches."""
+    small = landscape("resnet20_gn", 2048, report.device, "float32")
+    few = Landscape(small.model(), small.data, device=report.device, batch_size=64)
+    v = few.weights
+    wanted = {"gradient": few.gradient(), "product": few.hvp(None, v)}
+    tried: dict[str, Callable[[Landscape], torch.Tensor]] = {
+        "gradient": lambda tight: tight.gradient(),
+        "product": lambda tight: tight.hvp(None, v),
+        "recorded product": lambda tight: tight.hessian(recorded=True)(v),  # while a graph is recorded, too
+    }
+    for what, computed in tried.items():
+        with report.trial(f"memory ran out: {what}"):
+            with _little_memory(report, 600 << 20) as told:
+                found = computed(Landscape(small.model(), small.data, device=report.device, batch_size=2048))
+            report.check(f"memory ran out: {what}", found, wanted[what.split()[-1]], 1e-4)
+            report.figure(f"halvings of the micro-batch: {what}", len(told), "warnings")
+            if not told:
+                report.note(f"the memory did not run out: nothing was halved for a {what}")

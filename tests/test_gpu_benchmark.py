@@ -89,7 +89,7 @@ def hangs(report):
     report.check("before", 1.0, 1.0, 0.0)
     time.sleep(60)
 
-gpu._START = 6.0
+gpu._START = 20.0
 gpu.SECTIONS = {
     "broken": gpu.Section(broken, 5.0), "crashes": gpu.Section(crashes, 5.0), "hangs": gpu.Section(hangs, 1.0),
     "alone": gpu.Section(lambda report: report.over("figure"), 0.0, alone=True),
