@@ -342,23 +342,6 @@ def test_small_networks_are_trained_at_once():
     assert chosen(dense_net(), executor="sequential").name == "sequential"
 
 
-class OnCuda(FlatModule):
-    """A model whose tensors have no memory, and which says that it is on CUDA."""
-
-    device = torch.device("cuda")
-
-
-def test_the_rule_knows_what_a_step_costs_on_cuda_too(monkeypatch):
-    monkeypatch.setattr("trainers.federation.choice.refusal", lambda *_: None)  # it computes values
-    meta, reasons = torch.device("meta"), []
-    for width in (8, 5000):
-        layers = [nn.Linear(6, width), nn.ReLU(), nn.Linear(width, width), nn.ReLU(), nn.Linear(width, 3)]
-        model = OnCuda(nn.Sequential(*layers), meta, torch.float32)
-        work, settings = LocalWork(1, 32, 0.0, "none", 0), Settings(clients=7, per_round=5, clients_at_once=5)
-        reasons.append(choose(model, samples().to(meta), FedAvg(), work, settings).reason)
-    assert reasons == ["a step is small", "a step is all arithmetic"]
-
-
 def test_large_networks_own_algorithms_and_single_clients_are_trained_one_by_one():
     large = nn.Sequential(nn.Linear(6, 800), nn.ReLU(), nn.Linear(800, 800), nn.ReLU(), nn.Linear(800, 3)).double()
     assert chosen(large).name == "sequential"
