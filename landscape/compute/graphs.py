@@ -11,6 +11,7 @@ import gc
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, Protocol
 
 import torch
@@ -85,7 +86,7 @@ class CudaGraph:
             self._record(work, warm)
 
     def _record(self, work: Work, warm: Work) -> None:
-        aside = torch.cuda.Stream()
+        aside = _aside(torch.cuda.current_device())
         aside.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(aside):
             for _ in range(_WARM_UPS):
@@ -96,7 +97,8 @@ class CudaGraph:
         self._work = work
         try:
             # After an error within, PyTorch would leave the stream of the capture as the current one.
-            with torch.cuda.stream(torch.cuda.current_stream()), _nothing_collected(), torch.cuda.graph(self._graph):
+            present = torch.cuda.stream(torch.cuda.current_stream())
+            with present, _collected_before(), torch.cuda.graph(self._graph, stream=aside):
                 work()
         except torch.OutOfMemoryError:
             raise
@@ -113,13 +115,24 @@ class CudaGraph:
         self._graph.replay()
 
 
+@cache
+def _aside(device: int) -> torch.cuda.Stream:
+    """The stream on which work is warmed up and recorded: one a device, as cuBLAS keeps a workspace (on an H100 of 32
+    MiB, for each thread) for every stream that it has been used on.  PyTorch's own is on the device of the first."""
+    return torch.cuda.Stream(device)
+
+
 @contextmanager
-def _nothing_collected() -> Iterator[None]:
-    """Inside, Python's collector of cycles is off.
+def _collected_before() -> Iterator[None]:
+    """Inside, Python's collector of cycles is off; all that it would find has been freed before.
 
     It could find a CUDA graph, and to destroy one while another is recorded is an error of CUDA, which spoils both.
+    And a graph of autograd that is still there, from a pass on the default stream, would have that stream wait for the
+    one that is recorded, another such error: what PyTorch imports at its first use of a dispatch mode leaves tracebacks
+    in cycles, which hold the frames of the pass with all their tensors.
     """
     was_on = gc.isenabled()
+    gc.collect()
     gc.disable()
     try:
         yield

@@ -12,7 +12,7 @@ from landscape.activations import MAN
 from landscape.autograd.recorded import RecordedProducts
 from landscape.compute.graphs import Again
 from landscape.compute.randomness import torch_generator
-from tests.tape import Tape
+from tests.tape import Alive, Tape
 
 
 def net(*more: nn.Module) -> nn.Module:
@@ -72,6 +72,23 @@ def test_recordings_are_freed_with_their_products_without_pythons_collector():
         assert [found() for found in made] == [None, None]
     finally:
         gc.enable()
+
+
+def test_no_graph_of_autograd_is_left_where_a_pass_is_recorded():
+    here, left = around(penalty=MAN(0.1)), []
+
+    def record(work, warm):
+        gc.collect()  # as before a capture
+        left.append(bool(alive))
+        return Again.record(work, warm)
+
+    ours = recorded(here, record)
+    alive = Alive(ours._flat.module)
+    ours(vectors(here, 2))
+    assert left == [False, False]
+    held = ours._slope(*here.data.batch(slice(0, 2), here.dtype))
+    assert alive  # the test would see one
+    del held
 
 
 def test_other_micro_batches_have_recordings_of_their_own():

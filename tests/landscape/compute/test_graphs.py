@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 from landscape import FedscapeError
+from landscape.compute import graphs
 from landscape.compute.devices import on_device
 from landscape.compute.graphs import Again, CudaGraph, NotCapturable, OnlyCapturable, captured
 from tests.tape import Tape
@@ -129,9 +130,9 @@ def told(monkeypatch):
         calls.append(f"/{name}")
 
     @contextmanager
-    def capture(graph):
+    def capture(graph, stream):
         """As PyTorch does it: an error within leaves the capture unable to end."""
-        calls.append("capture")
+        calls.append(f"capture {stream.name}")
         try:
             yield
         except RuntimeError:
@@ -141,19 +142,21 @@ def told(monkeypatch):
     present = SimpleNamespace(wait_stream=lambda other: calls.append("wait"), name="present")
     aside = SimpleNamespace(wait_stream=lambda other: calls.append("wait"), name="aside")
     monkeypatch.setattr(torch.cuda, "device", lambda which: entered(str(which)))
-    monkeypatch.setattr(torch.cuda, "Stream", lambda: aside)
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 1)
+    monkeypatch.setattr(graphs, "_aside", {1: aside}.__getitem__)
     monkeypatch.setattr(torch.cuda, "current_stream", lambda: present)
     monkeypatch.setattr(torch.cuda, "stream", lambda which: entered(which.name))
     monkeypatch.setattr(torch.cuda, "CUDAGraph", lambda: SimpleNamespace(replay=lambda: calls.append("replay")))
     monkeypatch.setattr(torch.cuda, "graph", capture)
+    monkeypatch.setattr(gc, "collect", lambda: calls.append("collect"))
     return calls
 
 
 def test_a_capture_warms_up_aside_and_records_once(told):
     CudaGraph(lambda: told.append("work"), lambda: told.append("warm"), torch.device("cuda", 1)).replay()
     assert told == [
-        "cuda:1", "wait", "aside", "warm", "warm", "/aside", "wait", "present", "capture", "work", "/capture",
-        "/present", "/cuda:1", "replay",
+        "cuda:1", "wait", "aside", "warm", "warm", "/aside", "wait", "present", "collect", "capture aside", "work",
+        "/capture", "/present", "/cuda:1", "replay",
     ]  # fmt: skip
 
 
@@ -171,6 +174,18 @@ def test_what_cuda_cannot_record_is_told_and_memory_that_runs_out_stays_what_it_
 
     with pytest.raises(torch.OutOfMemoryError, match="CUDA out of memory"):
         CudaGraph(large, lambda: None)
+
+
+def test_recordings_on_a_device_share_a_stream(monkeypatch):
+    """cuBLAS keeps a workspace for each stream it was ever used on."""
+    made = []
+    monkeypatch.setattr(torch.cuda, "Stream", lambda device: made.append(device) or object())
+    graphs._aside.cache_clear()
+    try:
+        assert graphs._aside(0) is graphs._aside(0) is not graphs._aside(1)
+        assert made == [0, 1]
+    finally:
+        graphs._aside.cache_clear()
 
 
 @pytest.mark.parametrize("on", [True, False])

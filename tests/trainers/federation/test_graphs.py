@@ -22,7 +22,7 @@ from landscape.autograd.flat import FlatModule
 from landscape.batchnorm import BatchStatistics
 from landscape.compute.graphs import Again, NotCapturable, OnlyCapturable
 from landscape.compute.precision import Precision
-from tests.tape import Tape
+from tests.tape import Alive, Tape
 from tests.trainers.federation.test_batched import (
     PARTS,
     RAGGED,
@@ -213,6 +213,21 @@ def test_recorded_steps_are_freed_with_their_executor_without_pythons_collector(
         assert [found() for found in made] == [None, None]
     finally:
         gc.enable()
+
+
+@pytest.mark.parametrize("parts", [Parts(), Parts(man=MAN(0.1), mixup=True, ascent=SAM(0.1))])
+def test_no_graph_of_autograd_is_left_where_a_step_is_recorded(parts):
+    left = []
+
+    def record(work, warm):
+        gc.collect()  # as before a capture
+        left.append(bool(alive))
+        return Again.record(work, warm)
+
+    ours = recorded(federation(Scaffold(), parts, module=image_net(False), data=images(), **RAGGED), record)
+    alive = Alive(ours.executor._model.module)
+    ours.step()
+    assert left == [False]
 
 
 class Waits(TorchDispatchMode):
