@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import statistics
 import time
-from collections.abc import Callable, Sequence
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -28,6 +31,8 @@ IMAGE = (3, 32, 32)
 """Of CIFAR."""
 QUICK_NET = ("digits_cnn", (1, 8, 8))
 """A small network and its images, with which the script itself is tried."""
+_TOLD = 12
+"""Lines of a traceback that are kept."""
 EXECUTORS = ("sequential", "batched", "graphs")
 
 
@@ -42,7 +47,9 @@ class Report:
         path: of the JSON file; none where it is ``None``.
         checks: (what, relative difference, allowed).
         figures: what was measured, by name, with a target where the issue names one.
-        notes: what was refused or left out, with the reason.
+        notes: what was refused, with the reason.
+        left: what there was no time for.
+        failures: (what, last lines of the traceback) of checks and measurements that raised an error.
     """
 
     device: str
@@ -52,6 +59,8 @@ class Report:
     checks: list[tuple[str, float, float]] = field(default_factory=list)
     figures: list[dict[str, Any]] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    left: list[str] = field(default_factory=list)
+    failures: list[tuple[str, str]] = field(default_factory=list)
 
     @property
     def cuda(self) -> bool:
@@ -59,11 +68,30 @@ class Report:
         return self.device.startswith("cuda")
 
     def over(self, what: str) -> bool:
-        """Whether the section's time is over; what is left out then is noted."""
+        """Whether the section's time is over; what is left out then is told."""
         over = time.perf_counter() > self.until
         if over:
-            self.note(f"no time left for {what}")
+            self.left.append(what)
+            self._write()
         return over
+
+    @contextmanager
+    def trial(self, what: str) -> Iterator[None]:
+        """Around a check or a measurement: an error is recorded, and the rest goes on.
+
+        Raises:
+            Exception: the error has spoilt CUDA in this process: the section cannot go on.
+        """
+        try:
+            yield
+        except Exception:  # whatever it is, it is told, and the others go on
+            self.failures.append((what, "\n".join(traceback.format_exc().splitlines()[-_TOLD:])))
+            self._write()
+            waited(self.device)
+        finally:
+            if self.cuda:
+                gc.collect()  # of what came before, graphs and what they hold
+                torch.cuda.empty_cache()
 
     def check(self, what: str, here: Any, there: Any, allowed: float) -> None:
         """Compare two arrays: the largest difference as a share of the largest value; not-a-numbers differ."""
@@ -89,7 +117,10 @@ class Report:
 
     def plain(self) -> dict[str, Any]:
         """All rows, for JSON."""
-        return {"checks": self.checks, "differing": self.differing, "figures": self.figures, "notes": self.notes}
+        return {
+            "checks": self.checks, "differing": self.differing, "figures": self.figures, "notes": self.notes,
+            "left": self.left, "failures": self.failures,
+        }  # fmt: skip
 
     def _write(self) -> None:
         if self.path is not None:
@@ -99,7 +130,7 @@ class Report:
 def waited(device: str) -> None:
     """Wait until the device has done what it was given."""
     if device.startswith("cuda"):
-        torch.cuda.synchronize()
+        torch.cuda.synchronize(device)
 
 
 def seconds(work: Callable[[], Any], device: str, repeats: int = 3) -> float:

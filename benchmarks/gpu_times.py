@@ -53,53 +53,68 @@ def rounds(report: Report) -> None:
             for name, algorithm in algorithms.items():
                 what = f"{job.model}, {name}, {executor}, {dtype}"
                 if not report.over(what):
-                    spent = _round(report, job.federation(algorithm, Parts(), executor, report.device, dtype, samples))
-                    report.figure(what, spent, f"s a round of {job.steps} steps", TARGETS[name])
+                    with report.trial(what):
+                        made = job.federation(algorithm, Parts(), executor, report.device, dtype, samples)
+                        report.figure(what, _round(report, made), f"s a round of {job.steps} steps", TARGETS[name])
     for executor in EXECUTORS:
         for name, algorithm in algorithms.items():
-            if not report.over(f"digits, {name}, {executor}"):
-                spent = _round(report, DIGITS.federation(algorithm, Parts(), executor, report.device, "float32"))
-                report.figure(f"digits_mlp, {name}, {executor}", 1e6 * spent / DIGITS.steps, "μs a client's step")
+            what = f"digits_mlp, {name}, {executor}"
+            if not report.over(what):
+                with report.trial(what):
+                    spent = _round(report, DIGITS.federation(algorithm, Parts(), executor, report.device, "float32"))
+                    report.figure(what, 1e6 * spent / DIGITS.steps, "μs a client's step")
     many = QUICK if report.quick else CIFAR100
     samples = many.samples().to(report.device)
     for dtype in _precisions(report):
         for executor in ("graphs", "sequential"):
-            if not report.over(f"CIFAR-100, {executor}, {dtype}"):
-                made = many.federation(FedAvg(), Parts(), executor, report.device, dtype, samples)
-                what = f"{len(many.sizes)} clients, fedavg, {executor}, {dtype}"
-                report.figure(what, _round(report, made), "s a round", CIFAR100_ROUND)
+            what = f"{len(many.sizes)} clients, fedavg, {executor}, {dtype}"
+            if not report.over(what):
+                with report.trial(what):
+                    made = many.federation(FedAvg(), Parts(), executor, report.device, dtype, samples)
+                    report.figure(what, _round(report, made), "s a round", CIFAR100_ROUND)
 
 
 def spectrum(report: Report) -> None:
     """A product in gradients, and the largest eigenvalues over all images of CIFAR-10's number."""
     (model, shape), n = (QUICK_NET, 64) if report.quick else (("resnet18_gn", IMAGE), 1024)
     types = ("float32", "tf32") if report.cuda else ("float32",)
+    each = float("inf")
     for dtype in types:
-        there = landscape(model, n, report.device, dtype, shape)
-        v = there.weights / there.weights.norm()
-        gradient, kept = seconds(there.gradient, report.device), there.hessian()
-        once = seconds(lambda there=there, v=v: there.hvp(None, v), report.device)  # type: ignore[misc]
-        again = seconds(lambda kept=kept, v=v: kept(v), report.device)  # type: ignore[misc]
-        report.figure(f"{model}, {n} images, {dtype}: gradient", gradient, "s")
-        report.figure(f"{model}, {dtype}: product", once / gradient, "gradients", 2.0)
-        report.figure(f"{model}, {dtype}: product, graph kept", again / gradient, "gradients", 2.0)
-        if report.cuda:
-            _recorded(report, there, f"{model}, {dtype}", gradient)
+        if not report.over(f"{model}, {dtype}"):
+            with report.trial(f"{model}, {dtype}"):
+                there = landscape(model, n, report.device, dtype, shape)
+                gradient, again = _products(report, model, there)
+                each = again / n
+                if report.cuda:
+                    _recorded(report, there, f"{model}, {dtype}", gradient)
     if report.cuda:
-        small = landscape(QUICK_NET[0], 1024, report.device, "float32", QUICK_NET[1])
-        _recorded(report, small, QUICK_NET[0], seconds(small.gradient, report.device))
+        with report.trial(f"{QUICK_NET[0]}, recorded"):
+            small = landscape(QUICK_NET[0], 1024, report.device, "float32", QUICK_NET[1])
+            _recorded(report, small, QUICK_NET[0], seconds(small.gradient, report.device))
     k, whole = (3, 64) if report.quick else (50, 50_000)
-    if report.over(f"the top {k}"):
+    if each * whole * 3 * k > report.until - time.perf_counter():
+        report.note(f"the top {k} of {whole} images would take about {3 * k * each * whole:.0f} s: left out")
         return
-    start, each = time.perf_counter(), again / n * whole
-    if each * 3 * k > report.until - start:
-        report.note(f"the top {k} of {whole} images would take about {3 * k * each:.0f} s ({each:.2f} s a product)")
-        return
-    operator = Hessian(landscape(model, whole, report.device, types[-1], shape))
-    start = time.perf_counter()
-    largest_eigenpairs(operator, k)
-    report.figure(f"{model}, {whole} images, {types[-1]}: top {k}", time.perf_counter() - start, "s", 60.0)
-    report.figure("products that it took", operator.products, "products")
+    with report.trial(f"the top {k}"):
+        operator = Hessian(landscape(model, whole, report.device, types[-1], shape))
+        start = time.perf_counter()
+        largest_eigenpairs(operator, k)
+        report.figure(f"{model}, {whole} images, {types[-1]}: top {k}", time.perf_counter() - start, "s", 60.0)
+        report.figure("products that it took", operator.products, "products")
+
+
+def _products(report: Report, model: str, there: Landscape) -> tuple[float, float]:
+    """Seconds of a gradient, and of a product with a kept graph; products are told in gradients.
+
+    What is kept fills a quarter of the memory, and is freed at the end.
+    """
+    v, what = there.weights / there.weights.norm(), f"{model}, {there.precision}"
+    gradient, kept = seconds(there.gradient, report.device), there.hessian()
+    once, again = seconds(lambda: there.hvp(None, v), report.device), seconds(lambda: kept(v), report.device)
+    report.figure(f"{what}, {there.samples} images: gradient", gradient, "s")
+    report.figure(f"{what}: product", once / gradient, "gradients", 2.0)
+    report.figure(f"{what}: product, graph kept", again / gradient, "gradients", 2.0)
+    return gradient, again
 
 
 def _recorded(report: Report, there: Landscape, what: str, gradient: float) -> None:
@@ -115,10 +130,12 @@ def precisions(report: Report) -> None:
     job = QUICK if report.quick else Job("lenet_fed", IMAGE, 10, (200,) * 10, per_round=5, batch=50, epochs=2)
     for dtype in ("float64", *_precisions(report)):
         for executor in ("sequential", "graphs"):
-            if not report.over(f"{dtype}, {executor}"):
-                made = job.federation(FedAvg(), Parts(), executor, report.device, dtype)
-                losses = [made.step().train_loss for _ in range(5)]
-                report.figure(f"{job.model}, {dtype}, {executor}: loss after 5 rounds", losses[-1], "nats")
+            what = f"{job.model}, {dtype}, {executor}"
+            if not report.over(what):
+                with report.trial(what):
+                    made = job.federation(FedAvg(), Parts(), executor, report.device, dtype)
+                    losses = [made.step().train_loss for _ in range(5)]
+                    report.figure(f"{what}: loss after 5 rounds", losses[-1], "nats")
 
 
 def layouts(report: Report) -> None:
@@ -129,7 +146,9 @@ def layouts(report: Report) -> None:
         for layout in (torch.contiguous_format, torch.channels_last):
             for free in (False, True):
                 what = f"{model}, {dtype}, {str(layout)[6:]}, {'free' if free else 'deterministic'} cuDNN"
-                if not report.over(what):
+                if report.over(what):
+                    continue
+                with report.trial(what):
                     with reproducible_arithmetic(dtype == "tf32"):
                         if report.cuda:
                             torch.backends.cudnn.benchmark = free

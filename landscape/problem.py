@@ -134,7 +134,7 @@ class Problem(Shown):
             (5.0, [[3.5], [4.5]])
         """
         self._flat.load(self.weights if w is None else w)
-        with reproducible_arithmetic(self._batches.tf32):
+        with reproducible_arithmetic(self._batches.tf32, cudnn=not self._flat.recurrent):
             yield self._flat.module
 
     def model(self, w: Tensor | None = None) -> nn.Module:

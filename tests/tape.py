@@ -47,3 +47,30 @@ def _flat(value: Any) -> list[Tensor]:
     if isinstance(value, Tensor):
         return [value]
     return [tensor for part in value for tensor in _flat(part)] if isinstance(value, tuple | list) else []
+
+
+class Alive:
+    """Marks the nodes of autograd in which the graphs of a module's passes end, to see whether a graph is still there.
+
+    A node is of the stream on which its graph was made.  One of the default stream, from a pass before, spoils a CUDA
+    graph that is recorded.
+
+    Args:
+        module: whose passes are marked, from now on.
+    """
+
+    def __init__(self, module: torch.nn.Module) -> None:
+        self._module = module
+        module.register_forward_hook(lambda *_: self.mark())
+
+    def _ends(self) -> list[Any]:
+        with torch.enable_grad():
+            return [p.view_as(p).grad_fn.next_functions[0][0] for p in self._module.parameters()]
+
+    def mark(self) -> None:
+        """Mark the present ones, which live as long as a graph does."""
+        for end in self._ends():
+            end.metadata["marked"] = True
+
+    def __bool__(self) -> bool:
+        return any("marked" in end.metadata for end in self._ends())

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from landscape.compute.devices import on_device
+
 
 @dataclass(frozen=True)
 class Aims:
@@ -53,7 +55,7 @@ class Aims:
         if whole and partners is None:
             slopes = torch.zeros(len(targets), classes, n, dtype=dtype, device=targets.device)
             return cls(slopes.scatter_(1, targets[:, None], -1 / n), 1 / n)
-        numbers = torch.tensor(counts, dtype=dtype, device=targets.device)[:, None]
+        numbers = on_device(torch.tensor(counts, dtype=dtype), targets.device)[:, None]
         weights = ((torch.arange(n, device=targets.device) < numbers) / numbers)[:, None]
         slopes = weights.new_zeros(len(targets), classes, n)
         first = weights if partners is None or shares is None else shares[:, None, None] * weights

@@ -73,6 +73,11 @@ class FlatModule:
         """The parameters' floating-point type."""
         return self.buffer.dtype
 
+    @property
+    def recurrent(self) -> bool:
+        """Whether the module has recurrent layers, of which cuDNN's have no derivatives in evaluation mode."""
+        return any(isinstance(layer, nn.RNNBase) for layer in self.module.modules())
+
     def load(self, w: Tensor) -> None:
         """Set the parameters to the point ``w`` ([d]).
 

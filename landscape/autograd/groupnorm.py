@@ -122,6 +122,6 @@ class TwiceDifferentiableGroupNorm(nn.GroupNorm):
 
     def forward(self, x: Tensor) -> Tensor:
         """[n, C, ...] -> [n, C, ...]."""
-        if not is_channels_last(x):
+        if x.device.type != "cpu" or not is_channels_last(x):  # elsewhere PyTorch's kernel takes contiguous images only
             x = x.contiguous()
         return _Forward.apply(x, self.weight, self.bias, self.num_groups, self.eps)

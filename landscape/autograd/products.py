@@ -50,8 +50,9 @@ class _Products:
         return self._batches.sum(lambda: self._over_portion(rows)).reshape(v.shape)
 
     def _over_portion(self, rows: Tensor) -> Tensor:
+        arithmetic = reproducible_arithmetic(self._batches.tf32, cudnn=not self._flat.recurrent)
         # Fused attention kernels have no double backward; the plain kernel has one.
-        with reproducible_arithmetic(self._batches.tf32), torch.enable_grad(), sdpa_kernel(SDPBackend.MATH):
+        with arithmetic, torch.enable_grad(), sdpa_kernel(SDPBackend.MATH):
             require_function(self._flat, self._loss, self._batches, each=self._each)
             return self._multiply(rows)
 

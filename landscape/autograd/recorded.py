@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from weakref import proxy
 
 import torch
 from torch import Tensor
@@ -66,9 +67,13 @@ class RecordedProducts(HessianProducts):
         for _, x, y, share in self._batches:
             shapes = x.shape, y.shape, len(rows)
             if shapes not in self._passes:
-                self._passes[shapes] = _Pass(self._once, x, y, rows, self._record)
+                self._passes[shapes] = self._pass(x, y, rows)
             total.add_(self._passes[shapes].of(x, y, rows), alpha=share)
         return total
+
+    def _pass(self, x: Tensor, y: Tensor, rows: Tensor) -> _Pass:
+        me = proxy(self)  # a recording that held this object, which holds the recording, would never be freed
+        return _Pass(lambda *given: me._once(*given), x, y, rows, self._record)
 
     def _once(self, x: Tensor, y: Tensor, rows: Tensor) -> Tensor:
         return self._flat.products(self._slope(x, y), rows)
@@ -78,11 +83,11 @@ class _Pass:
     """The products of a micro-batch of one shape, recorded."""
 
     def __init__(self, multiply: Multiply, x: Tensor, y: Tensor, rows: Tensor, record: Record) -> None:
-        self._x, self._y, self._rows = x.clone(), y.clone(), rows.clone()
-        self._found = torch.zeros_like(rows)
+        self._x, self._y, self._rows = x, y, rows = x.clone(), y.clone(), rows.clone()
+        self._found = found = torch.zeros_like(rows)
 
         def work() -> None:
-            self._found.copy_(multiply(self._x, self._y, self._rows))
+            found.copy_(multiply(x, y, rows))
 
         work()  # what is decided once, such as the memory format of images, is decided here
         try:
@@ -92,8 +97,8 @@ class _Pass:
             raise FedscapeError(
                 f"a pass of this model cannot be recorded: {error}; take products that are not recorded"
             ) from error
-        self._found.zero_()
-        self._recorded = captured(work, [self._found], record)
+        found.zero_()
+        self._recorded = captured(work, [found], record)
 
     def of(self, x: Tensor, y: Tensor, rows: Tensor) -> Tensor:
         """The products, [k, d]; the next call overwrites them."""

@@ -157,9 +157,13 @@ def _blas() -> ThreadpoolController:
 
 
 def free_memory(device: torch.device) -> int:
-    """Free bytes on a device (for the CPU: of the machine); 2 GiB if the system does not say."""
+    """Free bytes on a device (for the CPU: of the machine); 2 GiB if the system does not say.
+
+    On CUDA what PyTorch holds for later tensors is free, too: the driver does not count it so.
+    """
     if device.type == "cuda":
-        return torch.cuda.mem_get_info(device)[0]
+        idle = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+        return torch.cuda.mem_get_info(device)[0] + idle
     try:
         return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     except (AttributeError, ValueError, OSError):
@@ -167,20 +171,63 @@ def free_memory(device: torch.device) -> int:
 
 
 @contextmanager
-def reproducible_arithmetic(tf32: bool = False) -> Iterator[None]:
+def reproducible_arithmetic(tf32: bool = False, *, cudnn: bool = True) -> Iterator[None]:
     """Inside, float32 products and convolutions are exact to rounding (unless ``tf32``) and deterministic on CUDA.
 
     By default cuDNN convolutions use TF32 (10-bit mantissa), and so do matrix products if the user has lowered
     PyTorch's precision.  The relative error is about 1e-3, too large for small eigenvalues, so measurements and runs
     switch it off.  cuDNN's choice of algorithms by timing them stays off, too: another process could choose others.
     The settings are restored on exit.
+
+    Some other operators are not deterministic on CUDA (PyTorch lists them under
+    :func:`torch.use_deterministic_algorithms`, which is left to the user): bilinear upsampling, as in BiSeNet, adaptive
+    pooling to more than one number, transposed convolutions.  Their results differ by rounding from call to call.
+
+    Args:
+        tf32: round the factors of products and convolutions.
+        cudnn: whether cuDNN is used: its recurrent layers have no derivatives in evaluation mode, and no second ones.
     """
     with _matrix_products("high" if tf32 else "highest"):
-        if not torch.backends.cudnn.is_available():
+        settings = torch.backends.cudnn
+        if not settings.is_available():
             yield
             return
-        with torch.backends.cudnn.flags(enabled=True, benchmark=False, deterministic=True, allow_tf32=tf32):
-            yield
+        before = settings.enabled, settings.benchmark, settings.deterministic
+        settings.enabled, settings.benchmark, settings.deterministic = cudnn, False, True
+        try:
+            with _convolutions(tf32):
+                yield
+        finally:
+            settings.enabled, settings.benchmark, settings.deterministic = before
+
+
+@contextmanager
+def _convolutions(tf32: bool) -> Iterator[None]:
+    """cuDNN's rounding.  ``torch.backends.cudnn.flags`` raises, and does not reach convolutions, where the user has set
+    PyTorch's newer ``fp32_precision`` (2.9), of which each operator may have its own."""
+    settings, wanted = torch.backends.cudnn, "tf32" if tf32 else "ieee"
+    operators = [each for name in ("conv", "rnn") if (each := getattr(settings, name, None)) is not None]
+    operators = [each for each in operators if hasattr(each, "fp32_precision")]
+    if operators and all(each.fp32_precision == wanted for each in operators):
+        yield
+        return
+    precisions = [each.fp32_precision for each in operators]
+    try:
+        older: bool | None = settings.allow_tf32
+    except RuntimeError:
+        older = None  # set by the newer one alone
+    try:
+        if older is not None:
+            settings.allow_tf32 = tf32
+        for each in operators:
+            each.fp32_precision = wanted
+        yield
+    finally:
+        if older is not None:
+            settings.allow_tf32 = older
+        for each, precision in zip(operators, precisions, strict=True):
+            if each.fp32_precision != precision:
+                each.fp32_precision = precision
 
 
 @contextmanager

@@ -7,8 +7,11 @@ memory each time, its numbers are tensors on the device, and nothing in it waits
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, Protocol
 
 import torch
@@ -65,6 +68,9 @@ class Again:
 class CudaGraph:
     """A CUDA graph of the work.
 
+    Whoever replays it holds the memory that the work reads and writes, and had better not be held by the work: graphs
+    in cycles of references keep their memory until Python's collector finds them.
+
     Args:
         work: what is recorded.
         warm: the same, from the same values each time.
@@ -72,6 +78,7 @@ class CudaGraph:
 
     Raises:
         FedscapeError: CUDA cannot record it.
+        torch.OutOfMemoryError: it takes more memory than there is.
     """
 
     def __init__(self, work: Work, warm: Work, device: torch.device | None = None) -> None:
@@ -79,7 +86,7 @@ class CudaGraph:
             self._record(work, warm)
 
     def _record(self, work: Work, warm: Work) -> None:
-        aside = torch.cuda.Stream()
+        aside = _aside(torch.cuda.current_device())
         aside.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(aside):
             for _ in range(_WARM_UPS):
@@ -89,11 +96,15 @@ class CudaGraph:
         # What the work refers to must live as long as its addresses are in the graph.
         self._work = work
         try:
-            with torch.cuda.graph(self._graph):
+            # After an error within, PyTorch would leave the stream of the capture as the current one.
+            present = torch.cuda.stream(torch.cuda.current_stream())
+            with present, _collected_before(), torch.cuda.graph(self._graph, stream=aside):
                 work()
         except torch.OutOfMemoryError:
             raise
         except RuntimeError as error:
+            if isinstance(error.__context__, torch.OutOfMemoryError):  # of the work; then the capture cannot end either
+                raise error.__context__ from None
             told = str(error).splitlines()[0][:160]
             raise FedscapeError(
                 f"CUDA could not record the work as a graph ({told}): do it without (training: --executor sequential)"
@@ -102,6 +113,32 @@ class CudaGraph:
     def replay(self) -> None:
         """Start all kernels of the work; the host does not wait."""
         self._graph.replay()
+
+
+@cache
+def _aside(device: int) -> torch.cuda.Stream:
+    """The stream on which work is warmed up and recorded: one a device, as cuBLAS keeps a workspace (on an H100 of 32
+    MiB, for each thread) for every stream that it has been used on.  PyTorch's own is on the device of the first."""
+    return torch.cuda.Stream(device)
+
+
+@contextmanager
+def _collected_before() -> Iterator[None]:
+    """Inside, Python's collector of cycles is off; all that it would find has been freed before.
+
+    It could find a CUDA graph, and to destroy one while another is recorded is an error of CUDA, which spoils both.
+    And a graph of autograd that is still there, from a pass on the default stream, would have that stream wait for the
+    one that is recorded, another such error: what PyTorch imports at its first use of a dispatch mode leaves tracebacks
+    in cycles, which hold the frames of the pass with all their tensors.
+    """
+    was_on = gc.isenabled()
+    gc.collect()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
 
 
 def captured(work: Work, buffers: Iterable[Tensor], record: Record) -> Captured:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import cache
 
 import numpy as np
 import torch
@@ -56,6 +55,9 @@ def numpy_generator(seed: int, *purpose: str | int) -> np.random.Generator:
 def global_seed(seed: int, *purpose: str | int) -> Iterator[None]:
     """Seed torch's global generators for one purpose (initialisation, dropout); they are restored on exit.
 
+    Those of CUDA where it is in use already: it is not begun for this, which would take memory of a GPU for work on the
+    CPU, and which a process that was forked from one that uses CUDA cannot do at all.
+
     Example:
         >>> import torch
         >>> from landscape.compute.randomness import global_seed
@@ -67,12 +69,7 @@ def global_seed(seed: int, *purpose: str | int) -> Iterator[None]:
         True
     """
     value = stream_seed(seed, *purpose)
-    if not torch.cuda.is_initialized() and _has_cuda():
-        with torch.random.fork_rng():
-            torch.manual_seed(value)  # CUDA's generators too, should they come to life inside
-            yield
-        return
-    # As above, without the stack traces that torch.manual_seed formats for devices that are not there (70 μs a call).
+    # Not torch.manual_seed, which formats stack traces for devices that are not there (70 μs a call).
     before = torch.random.get_rng_state()
     on_devices = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else []
     try:
@@ -84,8 +81,3 @@ def global_seed(seed: int, *purpose: str | int) -> Iterator[None]:
         torch.random.set_rng_state(before)
         if on_devices:
             torch.cuda.set_rng_state_all(on_devices)
-
-
-@cache
-def _has_cuda() -> bool:
-    return torch.cuda.is_available()

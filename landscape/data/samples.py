@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from landscape.compute.devices import free_memory
+from landscape.compute.devices import free_memory, on_device
 from landscape.compute.randomness import torch_generator
 from landscape.errors import FedscapeError
 from landscape.storage.digests import tensor_digest
@@ -131,7 +131,7 @@ class Samples(Shown):
         if self.place is None:
             return tensor[indices]
         here = indices.to(tensor.device) if isinstance(indices, Tensor) else indices
-        return tensor[here].to(self.place, non_blocking=True)
+        return on_device(tensor[here], self.place)
 
     def prepare(self, inputs: Tensor, dtype: torch.dtype) -> Tensor:
         """Stored inputs -> the model's inputs: normalised, in ``dtype``."""
@@ -143,7 +143,8 @@ class Samples(Shown):
             inputs = inputs.contiguous(memory_format=torch.channels_last)
         if self.mean is None or self.std is None:
             return inputs
-        return (inputs - self.mean.to(inputs.device, dtype)) / self.std.to(inputs.device, dtype)
+        mean, std = (on_device(each.to(dtype), inputs.device) for each in (self.mean, self.std))
+        return (inputs - mean) / std
 
     def _targets(self, indices: Indices, dtype: torch.dtype) -> Tensor:
         targets = self._taken(self.targets, indices)

@@ -170,8 +170,9 @@ class _Reading:
         self.kinds: defaultdict[str, float] = defaultdict(float)
         self._each: defaultdict[str, list[float]] = defaultdict(lambda: [0, 0.0])
         self.flops = kernels = copies = 0.0
-        units = [event.time_range for event in events if event.name.startswith(_MARK) and event.cpu_parent is None]
-        on_host = [event for event in events if event.device_type == DeviceType.CPU and _during(event, units)]
+        host = [event for event in events if event.device_type == DeviceType.CPU]
+        units = [event.time_range for event in host if event.name.startswith(_MARK) and event.cpu_parent is None]
+        on_host = [event for event in host if _during(event, units)]
         holding = {id(parent) for event in on_host if event.name in COUNTED for parent in _above(event)}
         for event in on_host:
             if event.name.startswith(_MARK):
@@ -188,7 +189,8 @@ class _Reading:
             if event.name in COUNTED and id(event) not in holding:  # one operator may be computed by another
                 self.flops += product_flops(event.name, event.input_shapes, event.concrete_inputs)
         for event in events:
-            if event.device_type == DeviceType.CUDA:
+            # A mark's span over the kernels in it is an event of the GPU, too.
+            if event.device_type == DeviceType.CUDA and not (event.name.startswith(_MARK) or event.is_user_annotation):
                 spent = 1e-6 * event.time_range.elapsed_us()
                 moved = event.name.startswith("Memcpy") and "DtoD" not in event.name
                 copies, kernels = copies + spent * moved, kernels + spent * (not moved)

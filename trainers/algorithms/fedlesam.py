@@ -9,6 +9,7 @@ import torch
 import tyro
 from torch import Tensor
 
+from landscape.compute.devices import on_device
 from landscape.errors import FedscapeError
 from trainers.algorithm import Algorithm, Gradient, Mean, Round, State
 from trainers.algorithms.combination import Combination
@@ -46,10 +47,10 @@ class OfficialLESAM(LESAM):
 
     def gradient(self, w: Tensor, gradient: Callable[[Tensor], Tensor], around: Surroundings) -> Tensor:
         """The gradient at the point that is moved tensor by tensor."""
-        sizes = torch.tensor(around.space.sizes, device=w.device)
+        sizes = on_device(torch.tensor(around.space.sizes), w.device)
         first = around.server.change[: len(sizes)]
         norm = first.abs().sum() + (around.round.norm_eps or torch.finfo(w.dtype).tiny)
-        return gradient(w - self.rho / norm * first.repeat_interleave(sizes))
+        return gradient(w - self.rho / norm * first.repeat_interleave(sizes, output_size=around.space.dimension))
 
     def remember(self, client: State, server: State) -> None:
         """Nothing."""

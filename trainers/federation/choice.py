@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from landscape.autograd.flat import FlatModule
 from landscape.autograd.stacked import StackedModule
-from landscape.data.micro_batches import cost_in
+from landscape.compute.cost import EXAMPLES, sample_cost
 from landscape.data.samples import Samples
 from landscape.partitions.partition import Partition
 from trainers.algorithm import Algorithm
@@ -113,7 +113,7 @@ def _against(model: FlatModule, data: Samples, algorithm: Algorithm, local: Loca
         return "there is one at a time"
     if not all(ours(part) for part in (algorithm, *vars(local.parts).values())):
         return "an algorithm or part of your own may not be written for rows of clients"
-    cost = cost_in(model.module, data, model.dtype)
+    cost = sample_cost(model.module, data.batch(slice(0, EXAMPLES), model.dtype)[0])
     batch = local.batch_size or len(data)
     if cost is None or cost.flops * batch >= MOST_FLOPS[kind]:
         return "a step is all arithmetic"

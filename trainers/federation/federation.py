@@ -125,6 +125,7 @@ class Federation:
         self._silo = len(self.statistics) > 0 and settings.batchnorm == "silo"
         self._initial = w
         self._start = self.parts.start or algorithm.relaxed
+        # Neither store holds this object, which holds them: recorded steps would stay in a GPU's memory long after it.
         initial_state = partial(_initial_state, algorithm, self.parts, w, self.statistics if self._silo else None)
         self._optimizer = self.parts.server_optimizer or algorithm.server_optimizer
         where, clients = settings.client_store, settings.clients

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from landscape.autograd.cross_entropy import cross_entropies
 from landscape.autograd.stacked import StackedModule
+from landscape.compute.devices import on_device
 from landscape.compute.regions import marked
 from trainers.federation.local import LocalWork, divergence_slope
 from trainers.federation.stacking import DrawnRows
@@ -57,7 +58,7 @@ class RowsBatch:
             # The reference first: a pass may use the workspace of the one before.
             there = self._module.run(points[1], drawn.inputs, own[1]).outputs.clone()
             here = self._module.run(points[0], drawn.inputs, own[0])
-            numbers = here.outputs.new_tensor(drawn.counts)[:, None, None]
+            numbers = on_device(torch.tensor(drawn.counts, dtype=w.dtype), w.device)[:, None, None]
             counted = torch.arange(here.outputs.shape[2], device=w.device) < numbers
             pull = divergence_slope(here.outputs, there, temperature, axis=1)  # outputs are [S, classes, n]
             return numbers.flatten(), here.gradient(torch.where(counted, pull, 0.0) / numbers)

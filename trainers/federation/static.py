@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
+from weakref import proxy
 
 import torch
 from torch import Tensor
@@ -206,7 +207,8 @@ class StaticStep:
             self._advance(count)
             return
         if count not in self._graphs:
-            self._graphs[count] = captured(lambda: self._advance(count), self.changed, self._record)
+            me = proxy(self)  # a recording that held this object, which holds the recording, would never be freed
+            self._graphs[count] = captured(lambda: me._advance(count), self.changed, self._record)
         with region("recorded steps"):
             self._graphs[count].replay()
 

@@ -89,7 +89,7 @@ class RankedExecutor:
         """What they send before their local work, in the order of ``clients``."""
         deal = self._announce("ask", clients, received, store, round)
         own = ((1, told) for told in self._inner.ask(deal[0], received, store, round))
-        return self._in_order(clients, deal, own, lambda message: (1, _told(message)))
+        return self._in_order(clients, deal, own, lambda message: (1, _told(message, received.w)))
 
     def work(self, clients: Sequence[int], received: State, store: States, round: Round) -> Iterator[ResultRows]:
         """The results, in the order of ``clients``, in rows of as many as are computed at once."""
@@ -214,5 +214,6 @@ def _counted_rows(message: Message, w: Tensor) -> tuple[int, ResultRows]:
     )  # fmt: skip
 
 
-def _told(message: Message) -> Told:
-    return Told(message.facts["client"], message.tensors, State())
+def _told(message: Message, w: Tensor) -> Told:
+    """What a client of another rank sent, on the device of ``w``."""
+    return Told(message.facts["client"], {name: t.to(w.device) for name, t in message.tensors.items()}, State())

@@ -12,6 +12,7 @@ from analysis.hessian.spectrum.lanczos import Lanczos, Ritz
 from analysis.hessian.spectrum.operators import Operator
 from analysis.hessian.spectrum.wanted import Wanted
 from landscape import FedscapeError
+from landscape.compute.devices import free_memory
 from landscape.compute.randomness import torch_generator
 
 _ROOM = 24
@@ -125,7 +126,4 @@ def default_basis(wanted: int, d: int, dtype: torch.dtype) -> int:
 
 def _is_too_large(size: int, device: torch.device) -> bool:
     """Whether that many bytes are more than half of the GPU memory that is free."""
-    if device.type != "cuda":
-        return False
-    idle = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
-    return size > (torch.cuda.mem_get_info(device)[0] + idle) / 2
+    return device.type == "cuda" and size > free_memory(device) / 2

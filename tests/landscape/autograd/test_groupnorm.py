@@ -56,6 +56,16 @@ def test_double_backward_is_the_finite_difference_of_the_gradient():
     )
 
 
+def test_only_the_cpus_kernel_gets_images_with_the_channels_last():
+    """Another device's raises: here that of PyTorch's device without memory."""
+    ours = pair(2, 4)[1].to("meta")
+    x = torch.randn(2, 4, 3, 3, dtype=torch.float64, device="meta").contiguous(memory_format=torch.channels_last)
+    found = ours(x.requires_grad_())
+    (slope,) = torch.autograd.grad(found.sin().sum(), x, create_graph=True)
+    assert found.is_contiguous()
+    assert torch.autograd.grad(slope.sum(), x)[0].shape == x.shape
+
+
 def test_layers_that_are_not_plain_group_norms_are_left_alone():
     net = nn.Sequential(nn.GroupNorm(2, 4, affine=False), nn.LayerNorm(4), nn.BatchNorm2d(4))
     before = [type(layer) for layer in net]

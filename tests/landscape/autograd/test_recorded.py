@@ -1,5 +1,8 @@
 """Recorded products are the plain ones; a tape of a pass's operations stands in for its CUDA graph."""
 
+import gc
+import weakref
+
 import pytest
 import torch
 from torch import nn
@@ -7,8 +10,9 @@ from torch import nn
 from landscape import FedscapeError, Landscape
 from landscape.activations import MAN
 from landscape.autograd.recorded import RecordedProducts
+from landscape.compute.graphs import Again
 from landscape.compute.randomness import torch_generator
-from tests.tape import Tape
+from tests.tape import Alive, Tape
 
 
 def net(*more: nn.Module) -> nn.Module:
@@ -49,6 +53,42 @@ def test_a_pass_is_recorded_for_each_shape_and_number_of_vectors():
     assert len(made) == 2  # of 4 samples and of the last 3
     ours(vectors(here, 2))
     assert len(made) == 4
+
+
+def test_recordings_are_freed_with_their_products_without_pythons_collector():
+    """A CUDA graph holds the memory of a whole pass, and may not be destroyed by chance while another is recorded."""
+    here, made = around(), []
+
+    def record(work, warm):
+        made.append(weakref.ref(found := Again.record(work, warm)))
+        return found
+
+    ours = recorded(here, record)
+    ours(vectors(here, 1)[0])
+    assert len(made) == 2
+    gc.disable()
+    try:
+        del ours
+        assert [found() for found in made] == [None, None]
+    finally:
+        gc.enable()
+
+
+def test_no_graph_of_autograd_is_left_where_a_pass_is_recorded():
+    here, left = around(penalty=MAN(0.1)), []
+
+    def record(work, warm):
+        gc.collect()  # as before a capture
+        left.append(bool(alive))
+        return Again.record(work, warm)
+
+    ours = recorded(here, record)
+    alive = Alive(ours._flat.module)
+    ours(vectors(here, 2))
+    assert left == [False, False]
+    held = ours._slope(*here.data.batch(slice(0, 2), here.dtype))
+    assert alive  # the test would see one
+    del held
 
 
 def test_other_micro_batches_have_recordings_of_their_own():

@@ -4,7 +4,14 @@ import pytest
 import torch
 
 from landscape import FedscapeError, Landscape
-from landscape.compute.devices import cpu_threads, memory_size, reproducible_arithmetic, resolve_device, resolve_dtype
+from landscape.compute.devices import (
+    cpu_threads,
+    free_memory,
+    memory_size,
+    reproducible_arithmetic,
+    resolve_device,
+    resolve_dtype,
+)
 
 
 def test_auto_is_cuda_exactly_where_there_is_one(monkeypatch):
@@ -65,6 +72,68 @@ def test_convolutions_are_full_float32_inside_and_as_before_outside(monkeypatch)
     with reproducible_arithmetic(tf32=True):
         assert flags() == (True, True, False)
     assert flags() == before == (True, False, False)
+
+
+@pytest.fixture
+def newer(monkeypatch):
+    """PyTorch's newer settings of float32's precision, as they were again after the test."""
+    backends = torch.backends
+    if not hasattr(backends.cudnn, "conv"):
+        pytest.skip("this PyTorch has the older setting only")
+    monkeypatch.setattr(backends.cudnn, "is_available", lambda: True)
+    backends.cudnn.conv.fp32_precision = backends.cudnn.rnn.fp32_precision = "none"  # as the general one says
+    yield backends
+    backends.fp32_precision = backends.cudnn.fp32_precision = backends.cuda.matmul.fp32_precision = "none"
+    torch.set_float32_matmul_precision("highest")
+    backends.cudnn.allow_tf32 = True
+
+
+@pytest.mark.parametrize("everywhere", ["ieee", "tf32"])
+def test_convolutions_are_full_float32_inside_where_the_newer_setting_says_something_else(newer, everywhere):
+    """Where ``cudnn.flags`` raises (ieee) or leaves the convolutions in TF32 (tf32)."""
+    newer.fp32_precision = everywhere
+    cudnn = newer.cudnn
+    with reproducible_arithmetic():
+        assert (cudnn.conv.fp32_precision, cudnn.rnn.fp32_precision, cudnn.deterministic) == ("ieee", "ieee", True)
+        with reproducible_arithmetic(tf32=True):
+            assert (cudnn.conv.fp32_precision, cudnn.rnn.fp32_precision) == ("tf32", "tf32")
+        assert cudnn.conv.fp32_precision == "ieee"
+    assert (cudnn.conv.fp32_precision, cudnn.rnn.fp32_precision) == (everywhere, everywhere)
+    assert newer.fp32_precision == everywhere
+
+
+def test_a_precision_that_was_set_for_convolutions_alone_is_kept(newer):
+    newer.cudnn.conv.fp32_precision, newer.cudnn.rnn.fp32_precision = "ieee", "tf32"
+    with reproducible_arithmetic(tf32=True):
+        assert newer.cudnn.conv.fp32_precision == "tf32"
+    assert (newer.cudnn.conv.fp32_precision, newer.cudnn.rnn.fp32_precision) == ("ieee", "tf32")
+
+
+class Told(torch.nn.Module):
+    """A network that notes whether cuDNN would compute it."""
+
+    seen: set[bool]
+
+    def __init__(self, kind):
+        super().__init__()
+        self.first, self.last = kind(3, 2), torch.nn.Linear(2, 2)
+
+    def forward(self, x):
+        self.seen.add(torch.backends.cudnn.enabled)
+        found = self.first(x)
+        return self.last(found[0] if isinstance(found, tuple) else found)
+
+
+@pytest.mark.parametrize(("kind", "enabled"), [(torch.nn.LSTM, False), (torch.nn.GRU, False), (torch.nn.Linear, True)])
+def test_derivatives_of_recurrent_layers_are_not_cudnns(monkeypatch, kind, enabled):
+    """cuDNN's raise in evaluation mode, and have no second ones."""
+    monkeypatch.setattr(torch.backends.cudnn, "is_available", lambda: True)
+    function = Landscape(Told(kind), (torch.randn(5, 3), torch.tensor([0, 1, 0, 1, 1])), device="cpu")
+    for derivative in (function.gradient, lambda: function.hvp(None, function.weights)):
+        Told.seen = set()
+        derivative()
+        assert Told.seen == {enabled}
+    assert torch.backends.cudnn.enabled
 
 
 @pytest.fixture
@@ -142,6 +211,13 @@ def test_amounts_of_memory(text, size):
 def test_what_is_no_amount_of_memory_is_refused(text):
     with pytest.raises(FedscapeError, match="is no amount of memory: give a number of bytes, or one such as 500MB"):
         memory_size(text)
+
+
+def test_what_pytorch_holds_for_later_tensors_is_free(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (100, 1000))
+    monkeypatch.setattr(torch.cuda, "memory_reserved", lambda device: 70)
+    monkeypatch.setattr(torch.cuda, "memory_allocated", lambda device: 30)
+    assert free_memory(torch.device("cuda")) == 140
 
 
 def test_threads_are_as_many_as_asked_for_inside_and_as_before_outside():

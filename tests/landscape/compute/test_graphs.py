@@ -1,5 +1,6 @@
 """What a CUDA graph cannot hold is found on any device, and a recorded step that goes wrong is found before its use."""
 
+import gc
 from contextlib import contextmanager
 from types import SimpleNamespace
 
@@ -8,6 +9,7 @@ import torch
 from torch import nn
 
 from landscape import FedscapeError
+from landscape.compute import graphs
 from landscape.compute.devices import on_device
 from landscape.compute.graphs import Again, CudaGraph, NotCapturable, OnlyCapturable, captured
 from tests.tape import Tape
@@ -116,36 +118,86 @@ def test_not_a_number_is_a_result_too():
     assert x.isnan().tolist() == [True, False]
 
 
-def test_a_capture_warms_up_aside_and_records_once(monkeypatch):
+@pytest.fixture
+def told(monkeypatch):
     """The calls of PyTorch's interface, on stand-ins: whether CUDA takes them only a GPU tells."""
-    told = []
+    calls = []
 
     @contextmanager
     def entered(name):
-        told.append(name)
+        calls.append(name)
         yield
-        told.append(f"/{name}")
+        calls.append(f"/{name}")
 
-    stream = SimpleNamespace(wait_stream=lambda other: told.append("wait"))
-    graph = SimpleNamespace(replay=lambda: told.append("replay"))
+    @contextmanager
+    def capture(graph, stream):
+        """As PyTorch does it: an error within leaves the capture unable to end."""
+        calls.append(f"capture {stream.name}")
+        try:
+            yield
+        except RuntimeError:
+            raise RuntimeError("CUDA error: operation failed due to a previous error during capture")  # noqa: B904
+        calls.append("/capture")
+
+    present = SimpleNamespace(wait_stream=lambda other: calls.append("wait"), name="present")
+    aside = SimpleNamespace(wait_stream=lambda other: calls.append("wait"), name="aside")
     monkeypatch.setattr(torch.cuda, "device", lambda which: entered(str(which)))
-    monkeypatch.setattr(torch.cuda, "Stream", lambda: stream)
-    monkeypatch.setattr(torch.cuda, "current_stream", lambda: stream)
-    monkeypatch.setattr(torch.cuda, "stream", lambda which: entered("aside"))
-    monkeypatch.setattr(torch.cuda, "CUDAGraph", lambda: graph)
-    monkeypatch.setattr(torch.cuda, "graph", lambda which: entered("capture"))
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 1)
+    monkeypatch.setattr(graphs, "_aside", {1: aside}.__getitem__)
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda: present)
+    monkeypatch.setattr(torch.cuda, "stream", lambda which: entered(which.name))
+    monkeypatch.setattr(torch.cuda, "CUDAGraph", lambda: SimpleNamespace(replay=lambda: calls.append("replay")))
+    monkeypatch.setattr(torch.cuda, "graph", capture)
+    monkeypatch.setattr(gc, "collect", lambda: calls.append("collect"))
+    return calls
+
+
+def test_a_capture_warms_up_aside_and_records_once(told):
     CudaGraph(lambda: told.append("work"), lambda: told.append("warm"), torch.device("cuda", 1)).replay()
     assert told == [
-        "cuda:1", "wait", "aside", "warm", "warm", "/aside", "wait", "capture", "work", "/capture", "/cuda:1", "replay",
+        "cuda:1", "wait", "aside", "warm", "warm", "/aside", "wait", "present", "collect", "capture aside", "work",
+        "/capture", "/present", "/cuda:1", "replay",
     ]  # fmt: skip
+
+
+def test_what_cuda_cannot_record_is_told_and_memory_that_runs_out_stays_what_it_is(told):
+    """Both where the capture fails at its end too, as it does after an error within."""
 
     def broken():
         raise RuntimeError("CUDA error: operation not permitted when stream is capturing\nmore")
 
-    with pytest.raises(
-        FedscapeError, match=r"not permitted when stream is capturing\): do it without .*--executor sequential"
-    ):
+    with pytest.raises(FedscapeError, match=r"previous error during capture\): do it without .*--executor sequential"):
         CudaGraph(broken, lambda: None)
+
+    def large():
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    with pytest.raises(torch.OutOfMemoryError, match="CUDA out of memory"):
+        CudaGraph(large, lambda: None)
+
+
+def test_recordings_on_a_device_share_a_stream(monkeypatch):
+    """cuBLAS keeps a workspace for each stream it was ever used on."""
+    made = []
+    monkeypatch.setattr(torch.cuda, "Stream", lambda device: made.append(device) or object())
+    graphs._aside.cache_clear()
+    try:
+        assert graphs._aside(0) is graphs._aside(0) is not graphs._aside(1)
+        assert made == [0, 1]
+    finally:
+        graphs._aside.cache_clear()
+
+
+@pytest.mark.parametrize("on", [True, False])
+def test_nothing_is_collected_while_a_graph_is_recorded(told, on):
+    """The collector may find an older graph, and CUDA refuses to destroy one meanwhile."""
+    before, seen = gc.isenabled(), []
+    try:
+        (gc.enable if on else gc.disable)()
+        CudaGraph(lambda: seen.append(gc.isenabled()), lambda: None)
+        assert (seen, gc.isenabled()) == ([False], on)
+    finally:
+        (gc.enable if before else gc.disable)()
 
 
 def test_a_copy_to_the_device_itself_is_none():

@@ -45,3 +45,31 @@ def test_global_seed_is_undone_even_after_an_error():
         fail()
     assert torch.equal(drawn[0], first)
     assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_cuda_is_not_begun_for_a_seed(monkeypatch):
+    """A process that was forked from one that uses CUDA cannot, and work on the CPU takes no memory of a GPU."""
+
+    def begun(*_):
+        raise AssertionError("CUDA is begun")
+
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    monkeypatch.setattr(torch.cuda, "_lazy_init", begun)
+    for name in ("get_rng_state", "get_rng_state_all", "manual_seed_all"):
+        monkeypatch.setattr(torch.cuda, name, begun)
+    with global_seed(0, "dropout"):
+        first = torch.rand(3)
+    with global_seed(0, "dropout"):
+        assert torch.equal(torch.rand(3), first)
+
+
+def test_generators_of_cuda_that_are_in_use_are_seeded_and_restored(monkeypatch):
+    told = []
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.cuda, "get_rng_state_all", lambda: ["before"])
+    monkeypatch.setattr(torch.cuda, "manual_seed_all", told.append)
+    monkeypatch.setattr(torch.cuda, "set_rng_state_all", told.append)
+    with global_seed(0, "dropout"):
+        assert told == [stream_seed(0, "dropout")]
+    assert told[1:] == [["before"]]

@@ -4,9 +4,11 @@ import gzip
 import json
 import time
 from contextlib import nullcontext
+from types import SimpleNamespace
 
 import pytest
 import torch
+from torch.autograd import DeviceType
 from torch.utils.flop_counter import FlopCounterMode
 
 import trainers.__main__ as trainers
@@ -16,6 +18,7 @@ from landscape.compute.devices import cpu_threads
 from landscape.compute.regions import region, unit
 from landscape.profiling import measured_peak, profile_outputs, profiled
 from landscape.profiling.kinds import DISPATCH, PRODUCTS
+from landscape.profiling.profiler import _Reading
 from landscape.storage.outputs import check_outputs
 
 CPU = torch.device("cpu")
@@ -216,3 +219,22 @@ def test_a_profile_of_one_round_is_refused_before_the_work(tmp_path):
     with pytest.raises(FedscapeError, match="--rounds 2 or more"):
         trainers.main(["fedavg", "--rounds", "1", "--profile", str(tmp_path), "--out", str(tmp_path / "run")])
     assert not (tmp_path / "run").exists()
+
+
+def test_the_span_of_a_mark_on_the_gpu_is_no_kernel():
+    """PyTorch makes an event of the GPU of each mark, as long as the kernels in it."""
+
+    def event(name, device, first, last, **more):
+        span = SimpleNamespace(start=first, end=last, elapsed_us=lambda: last - first)
+        return SimpleNamespace(
+            name=name, device_type=device, time_range=span, cpu_parent=None, is_user_annotation=False, **more
+        )
+
+    gpu = DeviceType.CUDA
+    host = [event("fedscape: round", DeviceType.CPU, 0, 900)]
+    marks = [event("fedscape: round", gpu, 2000, 9000), event("Optimizer.step", gpu, 2000, 9000)]
+    marks[1].is_user_annotation = True
+    kernels = [event("gemm", gpu, 2000, 5000), event("Memcpy HtoD", gpu, 8000, 9000)]
+    found = _Reading([*host, *marks, *kernels])
+    assert (found.gpu.kernels, found.gpu.copies) == pytest.approx((3000e-6, 1000e-6))
+    assert found.parts == {"round": pytest.approx(900e-6)}

@@ -4,7 +4,9 @@ No GPU is needed: a tape of the step's operations stands in for the CUDA graph, 
 cannot hold, so that what is left for a GPU is PyTorch's own capture and replay.
 """
 
+import gc
 import json
+import weakref
 from contextlib import nullcontext
 from dataclasses import replace
 from types import SimpleNamespace
@@ -18,9 +20,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from landscape import FedscapeError, Partition
 from landscape.autograd.flat import FlatModule
 from landscape.batchnorm import BatchStatistics
-from landscape.compute.graphs import NotCapturable, OnlyCapturable
+from landscape.compute.graphs import Again, NotCapturable, OnlyCapturable
 from landscape.compute.precision import Precision
-from tests.tape import Tape
+from tests.tape import Alive, Tape
 from tests.trainers.federation.test_batched import (
     PARTS,
     RAGGED,
@@ -192,6 +194,40 @@ def test_with_full_batches_the_most_common_size_is_recorded(monkeypatch):
     calls, taken = counted(monkeypatch, FedAvg(), split=split, clients=5, batch_size="full")
     assert calls.count(7) == 3 < taken.count(7)
     assert calls.count(10) == taken.count(10)
+
+
+def test_recorded_steps_are_freed_with_their_executor_without_pythons_collector():
+    """A CUDA graph holds the memory of a whole step, and may not be destroyed by chance while another is recorded."""
+    made = []
+
+    def record(work, warm):
+        made.append(weakref.ref(found := Again.record(work, warm)))
+        return found
+
+    ours = recorded(federation(FedGloSS(warmup=4), **RAGGED), record)  # recorded anew in each round
+    ours.step(), ours.step()
+    gc.disable()
+    try:
+        assert [found() is None for found in made] == [True, False]
+        del ours
+        assert [found() for found in made] == [None, None]
+    finally:
+        gc.enable()
+
+
+@pytest.mark.parametrize("parts", [Parts(), Parts(man=MAN(0.1), mixup=True, ascent=SAM(0.1))])
+def test_no_graph_of_autograd_is_left_where_a_step_is_recorded(parts):
+    left = []
+
+    def record(work, warm):
+        gc.collect()  # as before a capture
+        left.append(bool(alive))
+        return Again.record(work, warm)
+
+    ours = recorded(federation(Scaffold(), parts, module=image_net(False), data=images(), **RAGGED), record)
+    alive = Alive(ours.executor._model.module)
+    ours.step()
+    assert left == [False]
 
 
 class Waits(TorchDispatchMode):
