@@ -26,7 +26,7 @@ setup(
         "figures.recipes": ["*.html"],
         "figures.report": ["*.html", "*.css", "*.js"],
     },
-    # The oldest that the tests were run with: before them SciPy fails on a 1×1 matrix, and NumPy draws other partitions.
+    # The oldest that the tests were run with: SciPy 1.13 fails on a 1×1 matrix, NumPy 2.0 draws other partitions.
     install_requires=[
         "torch>=2.6",
         "numpy>=2.1",
