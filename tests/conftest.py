@@ -1,5 +1,6 @@
 """Fixtures for every test folder."""
 
+import gc
 import subprocess
 import sys
 import tempfile
@@ -13,6 +14,14 @@ torch.set_num_threads(1)  # the networks are tiny: on a busy machine two threads
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 REAL_DATA = REPOSITORY.parent / "shared" / "data"
+
+
+@pytest.fixture(scope="session", autouse=True)
+def quick_collections() -> Iterator[None]:
+    """What is imported is left out of garbage collections, of which recordings and tests ask for many (0.1 s each)."""
+    gc.freeze()
+    yield
+    gc.unfreeze()
 
 
 @pytest.fixture(scope="session")
