@@ -177,6 +177,7 @@ def test_a_round_of_a_run_is_compared_with_the_curve_up_to_it(runs, tmp_path):
     assert [len(s.metrics) for s in result.subjects] == [2, 4]
 
 
+@pytest.mark.slow
 def test_a_checkpoint_alone_has_no_curve_but_all_else(runs, tmp_path):
     alone = []
     for name, one in zip("ab", runs, strict=True):
@@ -257,7 +258,7 @@ def source():
     return Source(samples=60, device="cpu")
 
 
-@pytest.mark.parametrize("columns", [None, 1])
+@pytest.mark.parametrize("columns", [pytest.param(None, marks=pytest.mark.slow), 1])
 def test_every_text_of_the_sheet_can_be_read_in_a_paper(measured, columns, tmp_path, monkeypatch):
     seen = []
     monkeypatch.setattr(Figure, "savefig", lambda figure, *_, **__: seen.append(faults(figure)))

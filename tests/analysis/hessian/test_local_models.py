@@ -152,6 +152,7 @@ def test_of_the_clients_asked_for_each_round_measures_those_that_were_sampled_in
     )
 
 
+@pytest.mark.slow
 def test_clients_over_the_rounds_are_a_line_in_a_band_for_each_algorithm(runs, tmp_path, monkeypatch):
     drawn: list[tuple[list[ClientCurves], object]] = []
 

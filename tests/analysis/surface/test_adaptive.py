@@ -47,6 +47,7 @@ def test_narrow_grid_is_interpolated_too(shape):
     assert not surface.done.all()
 
 
+@pytest.mark.slow
 def test_large_grid_is_looked_at_in_parts(monkeypatch):
     monkeypatch.setattr(analysis.surface.adaptive, "_CANDIDATES", 300)
     monkeypatch.setattr(analysis.surface.adaptive, "_GLOBAL", 50)

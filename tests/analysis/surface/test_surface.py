@@ -147,6 +147,7 @@ def test_plot_says_what_it_shows(small):
     assert all(word in caption for word in ("filter-normalised", "seed 0", "cosine", "5 × 5", "float32"))
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("error")
 def test_plot_stands_every_kind_of_values(small, tmp_path):
     nan, shape = np.nan, small.loss.shape

@@ -231,6 +231,7 @@ class TestWhatItBecomes:
         again = measure_surface(opened, 3, store=tmp_path / "s.h5", samples=20, device="cpu")
         assert (again.loss == surface.loss).all()
 
+    @pytest.mark.slow
     def test_the_comparison_sheet_names_the_files(self, opened, path, tmp_path):
         safetensors.save_file(network(4).state_dict(), tmp_path / "other.safetensors")
         (tmp_path / "metrics.jsonl").write_text("somebody else's\n")

@@ -191,7 +191,7 @@ def run(folder, *words):
                           "--device", "cpu", "--quiet", "--out", str(folder), *words])  # fmt: skip
 
 
-@pytest.mark.parametrize("executor", ["sequential", "batched"])
+@pytest.mark.parametrize("executor", [pytest.param("sequential", marks=pytest.mark.slow), "batched"])
 def test_a_run_is_the_same_with_a_profile_and_its_files_say_where_the_time_went(tmp_path, executor, capsys):
     words = ("--executor", executor, "--ascent", "sam")
     assert run(tmp_path / "plain", *words) == 0

@@ -135,8 +135,19 @@ def loaded(process, library):
     return False
 
 
-@pytest.mark.parametrize("module", ["trainers", "analysis.hessian", "analysis.surface", "figures", "landscape.data"])
-@pytest.mark.parametrize("library", ["_multiarray_umath", "libtorch_cpu"])
+@pytest.mark.parametrize(
+    ("module", "library"),
+    [
+        ("trainers", "_multiarray_umath"),
+        ("analysis.hessian", "libtorch_cpu"),
+        *(
+            pytest.param(module, library, marks=pytest.mark.slow)
+            for module in ("trainers", "analysis.hessian", "analysis.surface", "figures", "landscape.data")
+            for library in ("_multiarray_umath", "libtorch_cpu")
+            if (module, library) not in (("trainers", "_multiarray_umath"), ("analysis.hessian", "libtorch_cpu"))
+        ),
+    ],
+)
 def test_ctrl_c_while_the_libraries_are_loaded_is_quiet(module, library):
     """Sent while NumPy, or PyTorch, is being loaded, which Python reports with a traceback unless we take care."""
     words = [sys.executable, "-m", module, "--help"]

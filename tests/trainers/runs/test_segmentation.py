@@ -83,6 +83,7 @@ def test_the_checkpoint_records_the_task_and_other_data_are_refused(run):
         Landscape.from_checkpoint(run.checkpoint, model=NETWORK, data="digits")
 
 
+@pytest.mark.slow
 def test_the_hessian_command_measures_the_checkpoint(run, tmp_path, capsys):
     out = tmp_path / "hessian.json"
     arguments = ["--model", NETWORK, "--data", SHAPES, "--top", "3", "--dtype", "float64", "--device", "cpu"]

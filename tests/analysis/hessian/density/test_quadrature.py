@@ -32,7 +32,7 @@ def test_atoms_and_probes_share_the_eigenvalues():
     assert sorted(set(rule.places)) == [1, 2, 10, 20]
 
 
-@pytest.mark.parametrize("name", ["spread", "outliers"])
+@pytest.mark.parametrize("name", ["spread", pytest.param("outliers", marks=pytest.mark.slow)])
 def test_the_standard_error_is_how_far_means_scatter(name):
     operator, exact = matrix(name)
 

@@ -86,6 +86,7 @@ def digits_net(steps: int = 150) -> tuple[np.ndarray, np.ndarray]:
         pytest.param(torch.float32, 60, marks=pytest.mark.slow),
     ],
 )
+@pytest.mark.slow
 def test_intervals_of_a_digits_net_hold_its_dense_spectrum(dtype, seeds):
     hessian, eigenvalues = digits_net()
     found = covered(Dense(torch.from_numpy(hessian).to(dtype)), eigenvalues, seeds, dtype)
@@ -163,7 +164,9 @@ def test_a_spectrum_of_one_point(value):
     assert [getattr(shares, name).value for name in NAMES] == [0, float(value == 0), float(value > 0)]
 
 
-@pytest.mark.parametrize("name", ["spread", "outliers", pytest.param("net", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "name", ["spread", *(pytest.param(name, marks=pytest.mark.slow) for name in ("outliers", "net"))]
+)
 def test_errors_of_mean_moment_and_effective_rank_are_honest(name):
     """Over 200 seeds an interval of 1.96 standard errors holds the truth as often as it should."""
     if name == "net":
