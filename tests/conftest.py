@@ -1,6 +1,7 @@
 """Fixtures for every test folder."""
 
 import gc
+import signal
 import subprocess
 import sys
 import tempfile
@@ -11,6 +12,9 @@ import pytest
 import torch
 
 torch.set_num_threads(1)  # the networks are tiny: on a busy machine two threads mostly wait for each other
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a shell's background job, in which Ctrl-C could not be tried
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 REAL_DATA = REPOSITORY.parent / "shared" / "data"
