@@ -7,12 +7,12 @@ from typing import Any, Literal
 
 import torch
 from torch import Tensor
-from torch.autograd.graph import saved_tensors_hooks
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from landscape.autograd.double_backward import use_fast_double_backward
 from landscape.autograd.flat import FlatModule, join
 from landscape.autograd.preconditions import require_function
+from landscape.compute.cost import saved_storages
 from landscape.compute.devices import free_memory, memory_size, reproducible_arithmetic
 from landscape.compute.distributed import rank_and_world
 from landscape.compute.randomness import torch_generator
@@ -130,17 +130,10 @@ class HessianProducts(_Products):
 
     def _weigh(self, x: Any, y: Any) -> tuple[int, list[Tensor]]:
         """The bytes that a micro-batch's gradients and their graph keep in memory, and the gradients."""
-        storages: dict[int, int] = {}
-
-        def note(tensor: Tensor) -> Tensor:
-            storage = tensor.untyped_storage()
-            storages[storage.data_ptr()] = storage.nbytes()
-            return tensor.detach()  # the tensor itself would hold the node that saves it: a cycle that nothing frees
-
-        with saved_tensors_hooks(note, lambda tensor: tensor):
+        with saved_storages() as storages:
             gradients = self._slope(x, y)
-        for gradient in gradients:
-            note(gradient)
+        for storage in (gradient.untyped_storage() for gradient in gradients):
+            storages[storage.data_ptr()] = storage.nbytes()
         # The parameters and resident samples are in memory anyway.
         for shared in (self._flat.buffer, *self._batches.resident):
             storages.pop(shared.untyped_storage().data_ptr(), None)

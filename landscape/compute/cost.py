@@ -66,14 +66,7 @@ def sample_cost(module: nn.Module, inputs: Tensor) -> SampleCost | None:
     private = copy.deepcopy(module).eval()
     inputs = inputs.clone()  # of a view, the storage would be that of the whole data set
     own = {tensor.untyped_storage().data_ptr() for tensor in itertools.chain(private.parameters(), private.buffers())}
-    storages: dict[int, int] = {}
     flops: list[float] = []
-
-    def note(tensor: Tensor) -> Tensor:
-        storage = tensor.untyped_storage()
-        if storage.data_ptr() not in own:
-            storages[storage.data_ptr()] = storage.nbytes()
-        return tensor.detach()  # the tensor itself would hold the node that saves it: a cycle that nothing frees
 
     def count(layer: nn.Module, args: tuple[Any, ...], output: Any) -> None:
         flops.append(_flops(layer, args, output))
@@ -81,14 +74,28 @@ def sample_cost(module: nn.Module, inputs: Tensor) -> SampleCost | None:
     for layer in weight_layers(private).values():
         layer.register_forward_hook(count)
     devices = [inputs.device] if inputs.device.type == "cuda" else []
-    recording = saved_tensors_hooks(note, lambda tensor: tensor)
-    with torch.random.fork_rng(devices), torch.enable_grad(), reproducible_arithmetic(), recording:
+    with torch.random.fork_rng(devices), torch.enable_grad(), reproducible_arithmetic(), saved_storages() as storages:
         try:
             outputs = private(inputs)  # held until the storages have been told apart by their addresses
         except Exception:
             return None
     del outputs
-    return SampleCost(sum(flops) / len(inputs), sum(storages.values()) / len(inputs))
+    saved = sum(size for address, size in storages.items() if address not in own)
+    return SampleCost(sum(flops) / len(inputs), saved / len(inputs))
+
+
+@contextmanager
+def saved_storages() -> Iterator[dict[int, int]]:
+    """Inside, the storages of all tensors that autograd saves are noted: their bytes by address."""
+    storages: dict[int, int] = {}
+
+    def note(tensor: Tensor) -> Tensor:
+        storage = tensor.untyped_storage()
+        storages[storage.data_ptr()] = storage.nbytes()
+        return tensor.detach()  # the tensor itself would hold the node that saves it: a cycle that nothing frees
+
+    with saved_tensors_hooks(note, lambda tensor: tensor):
+        yield storages
 
 
 @contextmanager
