@@ -8,6 +8,7 @@ import time
 import pytest
 
 import analysis.corruptions.__main__ as corruptions
+import analysis.corruptions.measure
 import analysis.surface.__main__ as surface
 import figures.__main__ as figures
 from landscape.storage.lock import process_runs
@@ -27,6 +28,20 @@ def checkpoint(tmp_path_factory):
 def command(name, words):
     sys.argv = [name, *map(str, words)]
     sys.exit(COMMANDS[name].command_line())
+
+
+def pausing(words):
+    """The command of corruptions, which waits for a signal once it has kept two lines: it would soon have ended."""
+    keep, kept = analysis.corruptions.measure.append_line, []
+
+    def pause(*arguments):
+        keep(*arguments)
+        kept.append(arguments)
+        if len(kept) == 2:
+            time.sleep(PATIENCE)
+
+    analysis.corruptions.measure.append_line = pause
+    command(corruptions.__name__, words)
 
 
 def children(process):
@@ -80,12 +95,12 @@ ALIVE = _Alive()
 def test_corruptions_keep_what_was_evaluated(checkpoint, tmp_path):
     out = tmp_path / "out"
     words = [checkpoint, "--generate", "--out", out, "--quiet", "--device", "cpu"]
-    measuring = start_process(command, corruptions.__name__, words)
+    measuring = start_process(pausing, words)
     state = out / "corruptions.jsonl"
     until(lambda: state.exists() and state.read_bytes().count(b"\n") > 1, measuring.process)
     os.kill(measuring.process.pid, signal.SIGUSR1)
     said, code = measuring.lines.read(), measuring.wait()
-    assert code == 75
+    assert code == 75, said
     assert said.endswith(f"stopped by SIGUSR1: what was measured so far is in {state}: the same command continues\n")
     assert os.listdir(out) == ["corruptions.jsonl"]
     assert state.read_bytes().endswith(b"]\n")
@@ -100,7 +115,7 @@ def test_figures_end_with_all_their_processes(tmp_path, jobs):
     others = children(making.process.pid)
     os.kill(making.process.pid, signal.SIGTERM)
     said, code = making.lines.read(), making.wait()
-    assert code == 75
+    assert code == 75, said
     assert f"what was made so far is in {out / 'store'}: the same command continues\n" in said
     assert said.count("\n") == 1
     until(lambda: not any(map(process_runs, others)), ALIVE)

@@ -151,11 +151,14 @@ def loaded(process, library):
 def test_ctrl_c_while_the_libraries_are_loaded_is_quiet(module, library):
     """Sent while NumPy, or PyTorch, is being loaded, which Python reports with a traceback unless we take care."""
     words = [sys.executable, "-m", module, "--help"]
-    with subprocess.Popen(words, cwd=REPOSITORY, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
-        assert loaded(process, library)
-        process.send_signal(signal.SIGINT)
-        said = process.communicate(timeout=PATIENCE)[1]
-    assert (process.returncode, said) == (130, "interrupted\n")
+    for _ in range(20):  # where the machine is so busy that the command has ended before the signal came
+        with subprocess.Popen(words, cwd=REPOSITORY, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as job:
+            begun = loaded(job, library)
+            job.send_signal(signal.SIGINT)
+            said = job.communicate(timeout=PATIENCE)[1]
+        if job.returncode != 0:
+            break
+    assert (begun, job.returncode, said) == (True, 130, "interrupted\n")
 
 
 def test_processes_of_a_pool_hear_nothing():
