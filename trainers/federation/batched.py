@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from landscape.autograd.dropout import OtherDraws, Plan
 from landscape.autograd.flat import FlatModule
 from landscape.autograd.stacked import StackedModule
 from landscape.compute.devices import on_device
@@ -23,7 +24,7 @@ from trainers.federation.execution import STATISTICS, ResultRows, SequentialExec
 from trainers.federation.local import LocalWork, ascending, draw, local_step
 from trainers.federation.perturbation import Noted
 from trainers.federation.rows_batch import RowsBatch
-from trainers.federation.stacking import DrawnRows, Stock, Supply, beside, padded, rows, stacked
+from trainers.federation.stacking import DrawnRows, Dropout, Stock, Supply, beside, padded, rows, stacked
 from trainers.parts.ascent import Surroundings
 from trainers.parts.local_optimizers import begin_round
 
@@ -145,7 +146,11 @@ def require_at_once(module: StackedModule, data: Samples, algorithm: Algorithm, 
         FedscapeError: clients cannot be trained at once.
     """
     if reason := refusal(module, data, algorithm, local):
-        raise FedscapeError(f"clients cannot be trained at once: {reason}; give --executor sequential")
+        raise _not_at_once(reason)
+
+
+def _not_at_once(reason: str) -> FedscapeError:
+    return FedscapeError(f"clients cannot be trained at once: {reason}; give --executor sequential")
 
 
 class BatchedExecutor(SequentialExecutor):
@@ -154,6 +159,7 @@ class BatchedExecutor(SequentialExecutor):
     The algorithm's text is the same: its arithmetic is by element and its norms over the last axis.  Clients with fewer
     local steps leave when they have taken them, so that no row waits.  A short mini-batch is filled up with samples of
     weight 0; where samples of a batch act on each other (BatchNorm, MAN), those of the same size are computed together.
+    Dropout drops for each client what it would drop alone.
     What a client computes from all of its data is done for one after the other, the start of the steps and the upload
     at once.
 
@@ -202,6 +208,8 @@ class BatchedExecutor(SequentialExecutor):
         self._prepares = type(algorithm).prepare is not Algorithm.prepare
         parts = local.parts
         self._drawn_apart = local.augment != "none" or bool(parts.cutout) or parts.mixup
+        self._plans: dict[int, Plan] = {}
+        self._drops = len(self._plan(min(2, len(data)))) > 0
 
     def work(self, clients: Sequence[int], received: State, store: States, round: Round) -> Iterator[ResultRows]:
         """The results, in the order of ``clients``, in rows of as many as are trained at once."""
@@ -210,7 +218,10 @@ class BatchedExecutor(SequentialExecutor):
             some = clients[first : first + self._width]
             largest = max(some, key=lambda client: self._held[client])
             with self._threads(largest), self._local.precision.arithmetic():
-                results = self._together(some, received, store, round)
+                try:
+                    results = self._together(some, received, store, round)
+                except OtherDraws as error:
+                    raise _not_at_once(str(error)) from error
             yield results
 
     def _together(self, clients: Sequence[int], received: State, store: States, round: Round) -> ResultRows:
@@ -281,6 +292,15 @@ class BatchedExecutor(SequentialExecutor):
         samples = self._samples.index_select(0, torch.cat(orders).add_(torch.from_numpy(begins)))
         places = on_device(beside(samples, crowd.counts), self._data.device)
         by_step = crowd.by_step()
+        at = self._at(crowd, round, places, by_step)
+        if not self._drops:
+            return at
+        generators = [torch_generator(local.seed, "dropout", round.number, client) for client in crowd.clients]
+        return lambda step: replace(at(step), dropout=Dropout(self._plan, generators[: len(by_step[step])]))
+
+    def _at(self, crowd: Crowd, round: Round, places: Tensor, by_step: list[list[int]]) -> Callable[[int], DrawnRows]:
+        """Mini-batches of a step from the places of their samples."""
+        local = self._local
         if not self._drawn_apart:
             return Supply(self._stock, places, by_step).at
         generators = [torch_generator(local.seed, "augmentation", round.number, client) for client in crowd.clients]
@@ -294,6 +314,14 @@ class BatchedExecutor(SequentialExecutor):
             )
 
         return apart
+
+    def _plan(self, count: int) -> Plan:
+        """What the model draws for dropout in a forward pass of one client's mini-batch, whose memory format counts."""
+        if count not in self._plans:
+            some = torch.arange(count, device=self._data.device)
+            trial = draw(self._data, some, self._local, torch.Generator(), self._model.dtype)
+            self._plans[count] = self._stacked.plan(trial.inputs)
+        return self._plans[count]
 
     def _results(self, crowd: Crowd, clients: Sequence[int], received: State, round: Round) -> ResultRows:
         w, state, buffers, perturbations = crowd.left(clients)

@@ -55,9 +55,10 @@ class RowsBatch:
 
         def computed(points: Tensor, drawn: DrawnRows, statistics: dict[str, Tensor] | None) -> tuple[Tensor, Tensor]:
             own = [{name: b.clone() for name, b in statistics.items()} if statistics else None for _ in points]
+            noise = drawn.noise()  # both points have the same
             # The reference first: a pass may use the workspace of the one before.
-            there = self._module.run(points[1], drawn.inputs, own[1]).outputs.clone()
-            here = self._module.run(points[0], drawn.inputs, own[0])
+            there = self._module.run(points[1], drawn.inputs, own[1], noise=noise).outputs.clone()
+            here = self._module.run(points[0], drawn.inputs, own[0], noise=noise)
             numbers = on_device(torch.tensor(drawn.counts, dtype=w.dtype), w.device)[:, None, None]
             counted = torch.arange(here.outputs.shape[2], device=w.device) < numbers
             pull = divergence_slope(here.outputs, there, temperature, axis=1)  # outputs are [S, classes, n]
@@ -73,7 +74,8 @@ class RowsBatch:
         """
         self.gradients += 1
         counts = self._drawn.counts
-        sizes = sorted(set(counts)) if self._apart else [max(counts)]
+        apart = self._apart or not self._drawn.fills_up()
+        sizes = sorted(set(counts)) if apart else [max(counts)]
         if len(sizes) == 1:
             return computed(points, self._drawn, self._statistics)
         numbers, slopes = points.new_zeros(points.shape[1]), torch.zeros_like(points[0])
@@ -92,6 +94,6 @@ class RowsBatch:
         (w,) = points
         if statistics is not None and self.losses is not None:
             statistics = {name: buffer.clone() for name, buffer in statistics.items()}
-        found = self._module.run(w, drawn.inputs, statistics, self._man)
+        found = self._module.run(w, drawn.inputs, statistics, self._man, drawn.noise())
         losses, slopes = cross_entropies(found.outputs, drawn.aims)
         return losses, found.gradient(slopes)
