@@ -37,13 +37,22 @@ class Pass:
         """
         raise NotImplementedError
 
+    def gradient_by(self, tensors: Sequence[Tensor], slopes: Tensor) -> Sequence[Tensor]:
+        """The gradients of the losses by tensors that the inputs were computed from, of each tensor's shape.
+
+        Args:
+            tensors: which the inputs, given with their graph, depend on.
+            slopes: as in :meth:`gradient`, which may be called after it and not before.
+        """
+        raise NotImplementedError
+
 
 class StackedModule:
     """S copies of a module, each with parameters and buffers of its own, applied to S batches at once.
 
     A chain of dense layers is computed by one batched product a layer, a chain of convolutions by one grouped
     convolution a layer; any other module by ``torch.func.vmap``.  On a small network they cost little more than one
-    copy alone, whose time is that of Python and of starting kernels.
+    copy alone, whose time is that of Python and of starting kernels.  What dropout draws is given to them.
 
     Args:
         flat: the module; it is not changed.
@@ -82,16 +91,16 @@ class StackedModule:
 
         Args:
             w: the models' parameters.
-            inputs: [S, n, ...].
+            inputs: [S, n, ...]; those with a graph have :meth:`Pass.gradient_by`.
             buffers: each model's own by name, [S, *shape], which the pass may change in place; the module's own unless
                 given.
             man: the penalty, if it is wanted.
             noise: what dropout draws (:meth:`plan`), in rows (:func:`~landscape.autograd.dropout.drawn`).
 
         Raises:
-            FedscapeError: noise for other draws than the module's.
+            OtherDraws: noise for other draws than the module's.
         """
-        if self._chain is not None and man is None:
+        if self._chain is not None and man is None and not inputs.requires_grad:
             return _ChainPass(self._chain, w, inputs, noise)
         if self._convolutions is not None and man is None and inputs.dim() == 5:
             return _GroupedPass(self._convolutions, self.space, w, inputs, noise)
@@ -199,6 +208,9 @@ class _GraphPass(Pass):
         )
         parts = [torch.zeros_like(p) if g is None else g for p, g in zip(self._parameters, found, strict=True)]
         return torch.cat([part.reshape(len(part), -1) for part in parts], dim=1)
+
+    def gradient_by(self, tensors: Sequence[Tensor], slopes: Tensor) -> Sequence[Tensor]:
+        return torch.autograd.grad(self._found[0], tensors, slopes, retain_graph=True)
 
 
 class _GroupedPass(_GraphPass):

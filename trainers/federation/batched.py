@@ -25,6 +25,7 @@ from trainers.federation.local import LocalWork, ascending, draw, local_step
 from trainers.federation.perturbation import Noted
 from trainers.federation.rows_batch import RowsBatch
 from trainers.federation.stacking import DrawnRows, Dropout, Stock, Supply, beside, padded, rows, stacked
+from trainers.parts.adversary import Adversary
 from trainers.parts.ascent import Surroundings
 from trainers.parts.local_optimizers import begin_round
 
@@ -133,10 +134,15 @@ def refusal(module: StackedModule, data: Samples, algorithm: Algorithm, local: L
         return f"the task is {local.task}, whose loss is computed for one client after the other"
     if local.precision.bf16:
         return "bf16 is for one client after the other"
-    if (local.parts.adversary or algorithm.adversary) is not None:
-        return "an adversary moves each client's inputs by tensors of its own"
     reason = module.refusal(data.batch(slice(0, 2), module.dtype)[0])
     return None if reason is None else f"the model is not fit for it: {reason}"
+
+
+def adversary_state(adversary: Adversary, model: FlatModule, data: Samples) -> State:
+    """What a client keeps for an adversary before its first round."""
+    state = State.of(adversary.client_state(model.buffer))
+    adversary.begin(state, tuple(data.inputs.shape[1:]))
+    return state
 
 
 def require_at_once(module: StackedModule, data: Samples, algorithm: Algorithm, local: LocalWork) -> None:
@@ -203,13 +209,14 @@ class BatchedExecutor(SequentialExecutor):
         self._held = [len(indices) for indices in partition.clients]
         self._samples = torch.from_numpy(np.concatenate(partition.clients)).to(torch.long)
         self._begins = [0, *accumulate(self._held)]
-        classes = self._stacked.classes(data.batch(slice(0, 2), model.dtype)[0])
-        self._stock, self._order = Stock(data, model.dtype, classes), torch.Generator()
+        some = data.batch(slice(0, 2), model.dtype)[0]
+        self._stock = Stock(data, model.dtype, self._stacked.classes(some))
+        self._order = torch.Generator()
         self._prepares = type(algorithm).prepare is not Algorithm.prepare
         parts = local.parts
         self._drawn_apart = local.augment != "none" or bool(parts.cutout) or parts.mixup
         self._plans: dict[int, Plan] = {}
-        self._drops = len(self._plan(min(2, len(data)))) > 0
+        self._drops = len(self._stacked.plan(some)) > 0
 
     def work(self, clients: Sequence[int], received: State, store: States, round: Round) -> Iterator[ResultRows]:
         """The results, in the order of ``clients``, in rows of as many as are trained at once."""
@@ -235,6 +242,8 @@ class BatchedExecutor(SequentialExecutor):
                 round = replace(round, steps=_steps(crowd.steps[: len(crowd.w)], crowd.w))
                 seen = self._seen(crowd.state, received)
             batch = RowsBatch(self._stacked, drawn, local, crowd.statistics)
+            if self._adversary is not None:
+                batch.move_by(self._adversary, crowd.state)
             here = self._here(round, step)
             around = Surroundings(self._model.space, crowd.state, received, here, batch)
             crowd.noted = Noted.by(self._algorithm, crowd.w) if self._noting else None
@@ -244,6 +253,8 @@ class BatchedExecutor(SequentialExecutor):
                 local.parts.local_optimizer, fused=True, clip_eps=local.clip_eps, linear=local.clip_at == "linear",
             )  # fmt: skip
             assert batch.losses is not None, "an algorithm's direction must ask for a gradient"
+            if self._adversary is not None and batch.slopes is not None:
+                self._adversary.ascend(batch.slopes, crowd.state)
             crowd.losses.append(batch.losses)
             crowd.gradients.append(batch.gradients)
         crowd.leave(0)
@@ -261,6 +272,8 @@ class BatchedExecutor(SequentialExecutor):
             if self._prepares:
                 own = replace(round, steps=len(counts[client]))
                 self._algorithm.prepare(state, received, self._everything(client, round), own)
+            if self._adversary is not None:
+                self._adversary.begin(state, tuple(self._data.inputs.shape[1:]))
         state = stacked(states)
         statistics = None
         if tracked:
@@ -319,8 +332,10 @@ class BatchedExecutor(SequentialExecutor):
         """What the model draws for dropout in a forward pass of one client's mini-batch, whose memory format counts."""
         if count not in self._plans:
             some = torch.arange(count, device=self._data.device)
-            trial = draw(self._data, some, self._local, torch.Generator(), self._model.dtype)
-            self._plans[count] = self._stacked.plan(trial.inputs)
+            inputs = draw(self._data, some, self._local, torch.Generator(), self._model.dtype).inputs
+            if self._adversary is not None:
+                inputs = self._adversary.move(inputs, adversary_state(self._adversary, self._model, self._data))
+            self._plans[count] = self._stacked.plan(inputs)
         return self._plans[count]
 
     def _results(self, crowd: Crowd, clients: Sequence[int], received: State, round: Round) -> ResultRows:

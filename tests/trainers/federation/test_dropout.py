@@ -8,7 +8,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from landscape import FedscapeError, Partition
+from landscape import FedscapeError, Partition, Samples
 from tests.trainers.federation.test_batched import at_once, both, images, require_equal
 from tests.trainers.federations import dropout_net, federation
 from trainers import (
@@ -26,6 +26,7 @@ from trainers import (
 from trainers.algorithm import Algorithm
 from trainers.algorithms import ALGORITHMS
 from trainers.federation.stacking import DrawnRows
+from trainers.parts import Affine
 
 
 class Functional(nn.Module):
@@ -64,10 +65,17 @@ def functional() -> nn.Module:
     return Functional().double()
 
 
+def coloured() -> Samples:
+    """Images of three channels: with one, both memory formats are the same."""
+    grey = images()
+    pixels = torch.randint(0, 256, (len(grey), 3, 4, 4), generator=torch.Generator().manual_seed(5), dtype=torch.uint8)
+    return replace(grey, inputs=pixels)
+
+
 def image_net(*norms: nn.Module) -> nn.Module:
     torch.manual_seed(3)
     return nn.Sequential(
-        nn.Conv2d(1, 4, 3, padding=1), *norms, nn.ReLU(), nn.Dropout(0.3), nn.MaxPool2d(2), nn.Dropout2d(0.2),
+        nn.Conv2d(3, 4, 3, padding=1), *norms, nn.ReLU(), nn.Dropout(0.3), nn.MaxPool2d(2), nn.Dropout2d(0.2),
         nn.Flatten(), nn.Linear(16, 5), nn.Dropout(0.5), nn.Tanh(), nn.Linear(5, 3),
     ).double()  # fmt: skip
 
@@ -98,7 +106,7 @@ def test_clients_drop_what_they_drop_alone(name, make):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("make", [dense, functional])
-@pytest.mark.parametrize("name", [name for name, _ in ALGORITHMS.items() if name != "fedrobust"])
+@pytest.mark.parametrize("name", [name for name, _ in ALGORITHMS.items()])
 def test_every_algorithm_with_dropout(name, make):
     require_equal(*both(dict(ALGORITHMS.items())[name](), module=make()))
 
@@ -121,20 +129,22 @@ def test_every_setting_with_dropout(changes):
     [
         ("none", Parts()),
         ("flip-crop", Parts(cutout=2, mixup=True)),
+        ("none", Parts(adversary=Affine(0.3, 0.5))),
+        pytest.param("none", Parts(adversary=Affine(0.3, 0.5, "channel")), marks=pytest.mark.slow),
         pytest.param("flip-crop-half", Parts(), marks=pytest.mark.slow),
         pytest.param("flip-crop-half", Parts(ascent=SAM(0.1), man=MAN(0.1)), marks=pytest.mark.slow),
     ],
 )
 def test_images_drop_in_the_memory_format_that_they_have_alone(augment, parts):
-    """Numbers are drawn in the order of memory, and augmentation changes the format."""
-    require_equal(*both(Scaffold(), parts, module=image_net(), data=images(), augment=augment, rounds=1))
+    """Numbers are drawn in the order of memory, and augmentation and adversaries change the format."""
+    require_equal(*both(Scaffold(), parts, module=image_net(), data=coloured(), augment=augment, rounds=1))
 
 
 @pytest.mark.parametrize("batchnorm", [pytest.param("average", marks=pytest.mark.slow), "silo"])
 def test_batchnorm_with_dropout(batchnorm):
     split = Partition(tuple(np.split(np.arange(64), [10, 21, 24, 44, 50])))
     first, second, _ = both(
-        FedSAM(0.1), module=image_net(nn.BatchNorm2d(4)), data=images(), split=split, clients=6, batch_size=4,
+        FedSAM(0.1), module=image_net(nn.BatchNorm2d(4)), data=coloured(), split=split, clients=6, batch_size=4,
         batchnorm=batchnorm, rounds=1,
     )  # fmt: skip
     torch.testing.assert_close(second.statistics, first.statistics, rtol=1e-10, atol=1e-11)
