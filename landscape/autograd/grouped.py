@@ -99,7 +99,8 @@ def _in_rows(layer: nn.Module) -> Layer | None:
 
 
 def _images_dropped(p: float, x: Tensor, own: list[Tensor], noise: Iterator[Tensor]) -> Tensor:
-    beside = next(noise).transpose(0, 1).flatten(1, 2)  # the models' channels, as those of x
+    # The models' channels beside each other and last in memory, as those of x.
+    beside = next(noise).permute(1, 3, 4, 0, 2).flatten(3).permute(0, 3, 1, 2)
     return x * (beside / (1 - p))
 
 
