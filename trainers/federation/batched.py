@@ -21,7 +21,7 @@ from landscape.partitions.partition import Partition
 from trainers.algorithm import Algorithm, Round, State
 from trainers.federation.batches import batch_counts, batch_order
 from trainers.federation.execution import STATISTICS, ResultRows, SequentialExecutor, States
-from trainers.federation.local import LocalWork, ascending, draw, local_step
+from trainers.federation.local import SINGLE, LocalWork, ascending, draw, local_step
 from trainers.federation.perturbation import Noted
 from trainers.federation.rows_batch import RowsBatch
 from trainers.federation.stacking import DrawnRows, Dropout, Stock, Supply, beside, padded, rows, stacked
@@ -152,11 +152,11 @@ def require_at_once(module: StackedModule, data: Samples, algorithm: Algorithm, 
         FedscapeError: clients cannot be trained at once.
     """
     if reason := refusal(module, data, algorithm, local):
-        raise _not_at_once(reason)
+        raise FedscapeError(_not_at_once(reason))
 
 
-def _not_at_once(reason: str) -> FedscapeError:
-    return FedscapeError(f"clients cannot be trained at once: {reason}; give --executor sequential")
+def _not_at_once(reason: str) -> str:
+    return f"clients cannot be trained at once: {reason}; give --executor sequential"
 
 
 class BatchedExecutor(SequentialExecutor):
@@ -227,9 +227,18 @@ class BatchedExecutor(SequentialExecutor):
             with self._threads(largest), self._local.precision.arithmetic():
                 try:
                     results = self._together(some, received, store, round)
-                except OtherDraws as error:
-                    raise _not_at_once(str(error)) from error
+                except (OtherDraws, ValueError) as error:
+                    if (sentence := self._sentence(error, some)) is None:
+                        raise
+                    raise FedscapeError(sentence) from error
             yield results
+
+    def _sentence(self, error: Exception, clients: Sequence[int]) -> str | None:
+        """What to tell of an error in the work of these clients; ``None``: what it says itself."""
+        if isinstance(error, OtherDraws):
+            return _not_at_once(str(error))
+        single = len(self._statistics) and any(1 in self._counts(client) for client in clients)
+        return SINGLE if single and not isinstance(error, FedscapeError) else None
 
     def _together(self, clients: Sequence[int], received: State, store: States, round: Round) -> ResultRows:
         local = self._local
