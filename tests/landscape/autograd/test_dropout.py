@@ -74,6 +74,16 @@ def test_smaller_batches_are_filled_up_with_zeros():
     assert both[1, 2:].any()
 
 
+def test_a_batch_may_lie_in_memory_otherwise_than_a_larger_one():
+    """As a layer may choose another memory format for a single image."""
+    small, large = torch.ones(2, 3, 4, 5), torch.ones(4, 3, 4, 5).contiguous(memory_format=torch.channels_last)
+    plans = [plan_of(lambda x=x: F.dropout(x, 0.5)) for x in (small, large)]
+    assert alike(plans, (2, 4))
+    (both,) = drawn(plans, [torch.Generator().manual_seed(3) for _ in range(2)])
+    assert torch.equal(both[0, :2], small.bernoulli_(0.5, generator=torch.Generator().manual_seed(3)))
+    assert torch.equal(both[1], large.bernoulli_(0.5, generator=torch.Generator().manual_seed(3)))
+
+
 @pytest.mark.parametrize(
     "dropout",
     [

@@ -233,6 +233,19 @@ def test_samples_along_another_axis_are_not_refused():
     assert stack.refusal(inputs[0]) is None
 
 
+def test_a_plan_has_no_draws_of_the_trial_of_memory_formats():
+    """That trial runs in evaluation mode, in which this function drops all the same."""
+
+    class Always(nn.Conv2d):
+        def forward(self, x):
+            return torch.nn.functional.dropout(super().forward(x), 0.5).flatten(1)
+
+    flat, _, inputs = case(lambda: Always(2, 3, 2), (2, 2, 2))
+    images = inputs[0].contiguous(memory_format=torch.channels_last)
+    assert len(StackedModule(flat).plan(images)) == 1
+    assert StackedModule(flat).refusal(images) is None
+
+
 def test_a_look_at_the_classes_draws_no_random_numbers():
     flat, _, inputs = case(lambda: nn.Sequential(nn.Linear(4, 3), nn.Dropout(0.5)), (4,))
     before = torch.random.get_rng_state()

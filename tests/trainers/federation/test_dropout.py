@@ -239,3 +239,18 @@ class OtherAlone(nn.Linear):
 def test_models_whose_draws_depend_on_the_size_of_a_batch_are_computed_apart():
     torch.manual_seed(2)
     require_equal(*both(FedSAM(0.1), module=OtherAlone(6, 3).double(), rounds=2))
+
+
+class Fours(nn.Linear):
+    """Draws otherwise where a batch has four samples, which no trial has shown."""
+
+    def forward(self, x):
+        return super().forward(x + torch.rand_like(x) if len(x) == 4 else F.dropout(x, 0.5, self.training))
+
+
+def test_draws_that_no_trial_has_shown_are_refused_when_they_come():
+    together = at_once(federation(FedAvg(), module=Fours(6, 3).double(), batch_size=4, per_round=5))
+    with pytest.raises(
+        FedscapeError, match=r"at once: .*otherwise than dropout does \(rand_like\).*--executor sequential"
+    ):
+        together.step()
