@@ -126,7 +126,7 @@ PARTS = {
 
 @pytest.mark.parametrize("name", PARTS)
 def test_every_part(name):
-    require_equal(*both(FedAvg(), PARTS[name], weight_decay=1e-2))
+    require_equal(*both(FedAvg(), PARTS[name], weight_decay=1e-2, rounds=2))
 
 
 SETTINGS = {
@@ -146,8 +146,8 @@ SETTINGS = {
 
 @pytest.mark.parametrize("name", SETTINGS)
 def test_every_setting_of_local_work(name):
-    require_equal(*both(FedSMOO(), **SETTINGS[name]))
-    require_equal(*both(Scaffold(), weight_decay=1e-2, **SETTINGS[name]))
+    require_equal(*both(FedSMOO(), rounds=2, **SETTINGS[name]))
+    require_equal(*both(Scaffold(), rounds=2, weight_decay=1e-2, **SETTINGS[name]))
 
 
 def dense_net() -> nn.Module:
@@ -180,7 +180,7 @@ def images() -> Samples:
 @pytest.mark.parametrize("parts", [Parts(), Parts(cutout=2, mixup=True), Parts(ascent=SAM(0.1), man=MAN(0.1))])
 @pytest.mark.parametrize("augment", ["none", "flip-crop", "flip-crop-half"])
 def test_images_with_augmentation(parts, augment):
-    require_equal(*both(Scaffold(), parts, module=image_net(False), data=images(), augment=augment))
+    require_equal(*both(Scaffold(), parts, module=image_net(False), data=images(), augment=augment, rounds=2))
 
 
 @pytest.mark.parametrize("batchnorm", ["average", "silo"])
@@ -388,11 +388,11 @@ def test_a_run_of_a_version_without_executors_goes_on_one_by_one(tmp_path, capsy
 
 
 @pytest.mark.parametrize(("before", "after"), [("sequential", "batched"), ("batched", "sequential")])
-def test_a_run_with_dropout_goes_on_with_another_executor(tmp_path, before, after):
-    settings = replace(SMALL, model="tests.trainers.user_code:dropping")
-    whole = train(FedSMOO(), replace(settings, executor="sequential"), out=tmp_path / "whole")
-    train(FedSMOO(), replace(settings, rounds=2, executor=before), out=tmp_path / "parts")
-    rest = train(FedSMOO(), replace(settings, executor=after), out=tmp_path / "parts", resume=True)
+def test_a_run_with_dropout_and_an_adversary_goes_on_with_another_executor(tmp_path, before, after):
+    settings, parts = replace(SMALL, model="tests.trainers.user_code:dropping"), Parts(adversary=Affine(0.1, 0.5))
+    whole = train(FedSMOO(), replace(settings, executor="sequential"), parts, out=tmp_path / "whole")
+    train(FedSMOO(), replace(settings, rounds=2, executor=before), parts, out=tmp_path / "parts")
+    rest = train(FedSMOO(), replace(settings, executor=after), parts, out=tmp_path / "parts", resume=True)
     first, second = (torch.load(run.checkpoint, weights_only=True)["parameters"] for run in (whole, rest))
     for name, tensor in first.items():
         torch.testing.assert_close(second[name], tensor, rtol=1e-9, atol=1e-10)
