@@ -2,6 +2,7 @@
 
     python benchmarks/federation.py                                      # everything but the peers; some minutes
     python benchmarks/federation.py --parts steps --models digits_mlp --jax
+    python benchmarks/federation.py --parts steps --models digits_mlp digits_cnn --dropout 0.5
     python benchmarks/federation.py --parts round --fl-simulator FOLDER  # a checkout of FL-Simulator
     python benchmarks/federation.py --parts steps --models digits_mlp --flower PYTHON  # an interpreter that has Flower
 
@@ -30,6 +31,7 @@ import federation_peers
 import numpy as np
 import torch
 import tyro
+from torch import nn
 
 from landscape import Partition, Samples, build_model
 from landscape.autograd.flat import FlatModule
@@ -58,6 +60,8 @@ class Options:
     """which parts"""
     models: tuple[Model, ...] = ("digits_mlp", "digits_cnn", "lenet_fed")
     """the nets of the steps"""
+    dropout: float = 0.0
+    """dropout with this p behind each ReLU of digits_mlp and digits_cnn"""
     clients: int = 20
     """sampled clients of the steps, all at once where they can be"""
     repeats: int = 5
@@ -85,6 +89,15 @@ def data(shape: tuple[int, int, int], count: int) -> Samples:
     return Samples(images, targets, mean=torch.full(channels, 128.0), std=torch.full(channels, 64.0))
 
 
+def net(model: Model, dropout: float) -> nn.Module:
+    """A net by name, with dropout behind each ReLU where it is asked for."""
+    module = build_model(model, seed=0, input_shape=SHAPES[model], classes=10)
+    if not dropout or not isinstance(module, nn.Sequential):
+        return module
+    layers = [[layer, nn.Dropout(dropout)] if isinstance(layer, nn.ReLU) else [layer] for layer in module]
+    return nn.Sequential(*(layer for some in layers for layer in some))
+
+
 def federation(
     model: Model,
     executor: type[SequentialExecutor],
@@ -96,11 +109,11 @@ def federation(
     epochs: int = 2,
     dtype: Literal["float32", "bf16"] = "float32",
     augment: Literal["none", "flip-crop"] = "none",
+    dropout: float = 0.0,
 ) -> Federation:
     """A federation of clients with so many images each."""
     samples = data(SHAPES[model], clients * each)
-    module = build_model(model, seed=0, input_shape=SHAPES[model], classes=10)
-    flat = FlatModule(module, torch.device("cpu"), torch.float32)
+    flat = FlatModule(net(model, dropout), torch.device("cpu"), torch.float32)
     split = Partition(tuple(np.split(np.arange(clients * each), clients)))
     work = LocalWork(epochs, BATCH[model], 1e-3, augment, 0, precision=Precision(dtype))
     settings = Settings(clients=clients, per_round=per_round or clients)
@@ -144,11 +157,11 @@ def steps(options: Options) -> list[dict[str, Any]]:
         clients = 4 if model == "lenet_fed" else options.clients
         for name, algorithm in ALGORITHMS.items():
             work = {
-                label: step_time(federation(model, kind, algorithm, clients, each))
+                label: step_time(federation(model, kind, algorithm, clients, each, dropout=options.dropout))
                 for label, kind in (("sequential", SequentialExecutor), *at_once)
             }
             if name == "fedavg":
-                module = build_model(model, seed=0, input_shape=SHAPES[model], classes=10)
+                module = net(model, options.dropout)
                 work["PyTorch"] = federation_peers.bare_sgd(module, data(SHAPES[model], each), BATCH[model])
             if model == "digits_mlp" and name == "fedavg" and options.jax:
                 work["JAX vmap + scan"] = federation_peers.jax_clients(clients, each, BATCH[model])

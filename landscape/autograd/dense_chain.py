@@ -37,6 +37,20 @@ class Dense:
     bias: int
 
 
+@dataclass(frozen=True)
+class Dropped:
+    """x -> x m/(1 − p) with noise m of 0 and 1; without noise, for p = 1, x -> 0 x."""
+
+    p: float
+
+    @property
+    def draws(self) -> bool:
+        """Whether it takes noise."""
+        return self.p < 1
+
+
+Layer = Dense | Pointwise | Dropped
+
 _POINTWISE: dict[type[nn.Module], Pointwise] = {
     nn.ReLU: Pointwise(torch.relu, torch.relu_, lambda slope, a: _aten.threshold_backward(slope, a, 0)),
     nn.Tanh: Pointwise(torch.tanh, torch.tanh_, lambda slope, a: _aten.tanh_backward(slope, a)),
@@ -50,7 +64,8 @@ class Run:
 
     Attributes:
         parameters: of each model, views of their vectors: weights as [S, inputs, outputs].
-        before: the inputs of each dense layer, [S, n, inputs], and the values of each non-linearity.
+        before: the inputs of each dense layer, [S, n, inputs], the values of each non-linearity, and what dropout
+            multiplies by.
     """
 
     parameters: list[Tensor]
@@ -58,7 +73,7 @@ class Run:
 
 
 class DenseChain:
-    """Flatten, dense layers and non-linearities, one after the other.
+    """Flatten, dense layers, dropout and non-linearities, one after the other.
 
     The slopes are those of autograd (d L/d W = gᵀ x, d L/d x = g W), one batched product each.  The last dense layer is
     computed as W xᵀ, which takes a third of the time of x Wᵀ for ten classes.
@@ -68,7 +83,7 @@ class DenseChain:
         layers: in order.
     """
 
-    def __init__(self, space: ParameterSpace, layers: list[Dense | Pointwise]) -> None:
+    def __init__(self, space: ParameterSpace, layers: list[Layer]) -> None:
         self._space, self._layers = space, layers
         dense = [k for k, layer in enumerate(layers) if isinstance(layer, Dense)]
         self._first, self._last = dense[0], dense[-1]
@@ -81,7 +96,7 @@ class DenseChain:
         """The chain that a module is, or ``None``: not a sequence of such layers, or with hooks, frozen, shared or
         repeated ones."""
         places = {entry.name: k for k, entry in enumerate(space.entries)}
-        found: list[Dense | Pointwise] = []
+        found: list[Layer] = []
         for name, layer in in_order(module) or []:
             if type(layer) is nn.Linear:
                 own = [f"{name}.{parameter}".lstrip(".") for parameter, _ in layer.named_parameters(recurse=False)]
@@ -90,18 +105,29 @@ class DenseChain:
                 found.append(Dense(places[own[0]], places[own[1]] if len(own) > 1 else -1))
             elif type(layer) in _POINTWISE:
                 found.append(_POINTWISE[type(layer)])
+            elif type(layer) is nn.Dropout and (found or not layer.inplace):
+                found += [Dropped(layer.p)] if layer.p else []
             elif not _only_shapes(layer):
                 return None
         used = sum((each.bias >= 0) + 1 for each in found if isinstance(each, Dense))
         return cls(space, found) if found and used == len(places) else None
 
-    def forward(self, w: Tensor, inputs: Tensor) -> tuple[Tensor, Run]:
-        """The outputs [S, classes, n] of models w [S, d] on inputs [S, n, ...], and what their slopes need."""
+    def forward(self, w: Tensor, inputs: Tensor, noise: Sequence[Tensor] = ()) -> tuple[Tensor, Run]:
+        """The outputs [S, classes, n] of models w [S, d] on inputs [S, n, ...], and what their slopes need.
+
+        ``noise`` is of 0 and 1, for each dropout that draws, in order, [S, n, ...].
+        """
         self._space.check(w)
         w = w if w.stride(-1) == 1 else w.contiguous()
         parameters = [torch.as_strided(w, *view) for view in self._views(len(w), w.stride(0), w.storage_offset())]
-        x, before = inputs.flatten(2), []
+        x, before, left_noise = inputs.flatten(2), [], iter(noise)
         for k, layer in enumerate(self._layers):
+            if isinstance(layer, Dropped):
+                scale = next(left_noise).flatten(2) / (1 - layer.p) if layer.draws else torch.zeros_like(x)
+                scale = scale.mT if layer.draws and k > self._last else scale  # there samples are the last axis
+                x = x * scale
+                before.append(scale)
+                continue
             if isinstance(layer, Pointwise):
                 x = layer.overwrite(x) if self._over[k] else layer.value(x)
                 before.append(x)  # its value, from which its derivative follows
@@ -117,6 +143,9 @@ class DenseChain:
         found, transposed = list(run.parameters), True
         for k in range(len(self._layers) - 1, self._first - 1, -1):
             layer, x = self._layers[k], run.before[k]
+            if isinstance(layer, Dropped):
+                slope = slope * x
+                continue
             if isinstance(layer, Pointwise):
                 slope = layer.backward(slope, x)
                 continue
@@ -134,12 +163,12 @@ View = tuple[tuple[int, ...], tuple[int, ...], int]
 
 
 def _planned(
-    space: ParameterSpace, layers: Sequence[Dense | Pointwise], last: int, models: int, stride: int, start: int
+    space: ParameterSpace, layers: Sequence[Layer], last: int, models: int, stride: int, start: int
 ) -> list[View]:
     """Where each parameter of the models lies in their vectors: Wᵀ, and b as rows, or as a column of the last layer."""
     found: list[View] = [((), (), 0)] * len(space.entries)
     for k, layer in enumerate(layers):
-        if isinstance(layer, Pointwise):
+        if not isinstance(layer, Dense):
             continue
         weight = space.entries[layer.weight]
         out, width = weight.shape

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor
@@ -10,9 +10,10 @@ from torch.func import functional_call, vmap
 
 from landscape.activations import MAN
 from landscape.autograd.dense_chain import DenseChain
+from landscape.autograd.dropout import Given, OtherDraws, Plan, alike, drawn, plan_of
 from landscape.autograd.flat import FlatModule
 from landscape.autograd.grouped import GroupedConvolutions
-from landscape.autograd.memory_format import plain_copy, same_outputs
+from landscape.autograd.memory_format import ChannelsLastFallback, plain_copy, same_outputs
 from landscape.batchnorm import BatchStatistics
 from landscape.space import ParameterSpace
 
@@ -36,13 +37,22 @@ class Pass:
         """
         raise NotImplementedError
 
+    def gradient_by(self, tensors: Sequence[Tensor], slopes: Tensor) -> Sequence[Tensor]:
+        """The gradients of the losses by tensors that the inputs were computed from, of each tensor's shape.
+
+        Args:
+            tensors: which the inputs, given with their graph, depend on.
+            slopes: as in :meth:`gradient`, which may be called after it and not before.
+        """
+        raise NotImplementedError
+
 
 class StackedModule:
     """S copies of a module, each with parameters and buffers of its own, applied to S batches at once.
 
     A chain of dense layers is computed by one batched product a layer, a chain of convolutions by one grouped
     convolution a layer; any other module by ``torch.func.vmap``.  On a small network they cost little more than one
-    copy alone, whose time is that of Python and of starting kernels.
+    copy alone, whose time is that of Python and of starting kernels.  What dropout draws is given to them.
 
     Args:
         flat: the module; it is not changed.
@@ -67,61 +77,111 @@ class StackedModule:
         self.space, self.dtype = flat.space, flat.dtype
         self._chain = DenseChain.of(self._module, self.space)
         self._convolutions = GroupedConvolutions.of(self._module, self.space)
+        self._format = ChannelsLastFallback()
 
     def run(
-        self, w: Tensor, inputs: Tensor, buffers: Mapping[str, Tensor] | None = None, man: MAN | None = None
+        self,
+        w: Tensor,
+        inputs: Tensor,
+        buffers: Mapping[str, Tensor] | None = None,
+        man: MAN | None = None,
+        noise: Sequence[Tensor] = (),
     ) -> Pass:
         """The forward pass of models w [S, d] on their batches.
 
         Args:
             w: the models' parameters.
-            inputs: [S, n, ...].
+            inputs: [S, n, ...]; those with a graph have :meth:`Pass.gradient_by`.
             buffers: each model's own by name, [S, *shape], which the pass may change in place; the module's own unless
                 given.
             man: the penalty, if it is wanted.
+            noise: what dropout draws (:meth:`plan`), in rows (:func:`~landscape.autograd.dropout.drawn`).
+
+        Raises:
+            OtherDraws: noise for other draws than the module's.
         """
-        if self._chain is not None and man is None:
-            return _ChainPass(self._chain, w, inputs)
+        if self._chain is not None and man is None and not inputs.requires_grad:
+            return _ChainPass(self._chain, w, inputs, noise)
         if self._convolutions is not None and man is None and inputs.dim() == 5:
-            return _GroupedPass(self._convolutions, self.space, w, inputs)
-        return _VmapPass(self, w, inputs, buffers or {}, man)
+            return _GroupedPass(self._convolutions, self.space, w, inputs, noise)
+        return _VmapPass(self, w, inputs, buffers or {}, man, noise)
+
+    def plan(self, inputs: Tensor) -> Plan:
+        """What a copy draws for dropout on the inputs [n, ...], as the module itself would with their memory format.
+
+        Raises:
+            OtherDraws: random numbers that are not dropout's on a CPU.
+        """
+        # With the module's hook, as it would run alone; the first run is to decide what that decides once.
+        hook = self._module.register_forward_pre_hook(self._format)
+        try:
+            with torch.enable_grad(), BatchStatistics(self._module).untouched():
+                plan_of(lambda: self._module(inputs))
+                return plan_of(lambda: self._module(inputs))
+        finally:
+            hook.remove()
 
     def classes(self, inputs: Tensor) -> int:
         """The number of outputs for a sample of the inputs [n, ...]."""
-        with torch.no_grad(), BatchStatistics(self._module).untouched():
+        devices = [inputs.device] if inputs.device.type == "cuda" else []
+        with torch.no_grad(), BatchStatistics(self._module).untouched(), torch.random.fork_rng(devices):
             outputs: Tensor = self._module(inputs.contiguous())  # the module has no hook for its memory format
         return outputs.shape[-1]
 
     def refusal(self, inputs: Tensor) -> str | None:
         """Why several copies cannot be computed at once, in half a sentence; ``None`` where they can.
 
-        Two copies are tried on the inputs ([n, ...], two samples or more) in training mode, beside the module itself.
+        Two copies are tried on the inputs ([n, ...], two samples or more) in training mode, beside the module itself;
+        where they draw for dropout, one of them with a sample more, and each with draws of its own.
         """
-        statistics = BatchStatistics(self._module)
-        buffers = {name: torch.stack([b, b]) for name, b in statistics.named(statistics.read()).items()}
-        w = self.space.flatten(dict(self._whole.named_parameters()))
         before = self._whole.training
         with torch.no_grad(), BatchStatistics(self._whole).untouched():
             try:
-                found = self.run(torch.stack([w, w]), torch.stack([inputs, inputs]), buffers).outputs
-                alone = self._whole.train()(inputs)
+                pairs = self._tried(inputs)
             except torch.OutOfMemoryError:
                 raise
+            except OtherDraws as error:
+                return str(error)
             except Exception as error:  # the user's code runs in it, and vmap has its own kinds of errors
                 if "randomness" in str(error):
-                    return "it draws random numbers, as dropout does"
+                    return "a layer of it draws random numbers by itself, as attention with dropout does"
                 told = str(error).splitlines()[0][:120] if str(error) else type(error).__name__
                 return f"vmap cannot run it ({told})"
             finally:
                 self._whole.train(before)
-        same = same_outputs(alone, found[0].mT) and same_outputs(alone, found[1].mT)
-        return None if same else "vmap computes something else"
+        return None if all(same_outputs(*pair) for pair in pairs) else "vmap computes something else"
+
+    def _tried(self, inputs: Tensor) -> list[tuple[Tensor, Tensor]]:
+        """The outputs of the module alone, and of one of two copies at once, for both copies."""
+        w, statistics = self.space.flatten(dict(self._whole.named_parameters())), BatchStatistics(self._module)
+        buffers = {name: torch.stack([b, b]) for name, b in statistics.named(statistics.read()).items()}
+        twice = torch.stack([w, w])
+        if not self.plan(inputs):
+            found = self.run(twice, torch.stack([inputs, inputs]), buffers).outputs
+            alone = self._whole.train()(inputs)
+            return [(alone, each.mT) for each in found]
+        longer = torch.cat([inputs, inputs[:1]])
+        batches, counts = [inputs, longer], [len(inputs), len(longer)]
+        plans = [self.plan(batch) for batch in batches]
+        if len(statistics) or not alike(plans, counts):  # those of the same size are computed together then
+            batches, counts, plans = [longer, longer], counts[1:] * 2, plans[1:] * 2
+        noise = drawn(plans, [torch.Generator().manual_seed(seed) for seed in range(2)])
+        given = torch.stack([longer, longer])
+        found = self.run(twice, given, buffers, noise=noise).outputs
+        if not torch.equal(given, torch.stack([longer, longer])):
+            raise OtherDraws("it drops numbers of its inputs in place, which the next pass of a step sees")
+        pairs = []
+        with torch.random.fork_rng([]):
+            for seed, (batch, count) in enumerate(zip(batches, counts, strict=True)):
+                torch.default_generator.manual_seed(seed)
+                pairs.append((self._whole.train()(batch), found[seed].mT[:count]))
+        return pairs
 
 
 class _ChainPass(Pass):
-    def __init__(self, chain: DenseChain, w: Tensor, inputs: Tensor) -> None:
+    def __init__(self, chain: DenseChain, w: Tensor, inputs: Tensor, noise: Sequence[Tensor]) -> None:
         self._chain, self.penalty = chain, None
-        self.outputs, self._run = chain.forward(w, inputs)
+        self.outputs, self._run = chain.forward(w, inputs, noise)
 
     def gradient(self, slopes: Tensor) -> Tensor:
         return self._chain.slopes(self._run, slopes)
@@ -149,17 +209,28 @@ class _GraphPass(Pass):
         parts = [torch.zeros_like(p) if g is None else g for p, g in zip(self._parameters, found, strict=True)]
         return torch.cat([part.reshape(len(part), -1) for part in parts], dim=1)
 
+    def gradient_by(self, tensors: Sequence[Tensor], slopes: Tensor) -> Sequence[Tensor]:
+        return torch.autograd.grad(self._found[0], tensors, slopes, retain_graph=True)
+
 
 class _GroupedPass(_GraphPass):
-    def __init__(self, chain: GroupedConvolutions, space: ParameterSpace, w: Tensor, inputs: Tensor) -> None:
+    def __init__(
+        self, chain: GroupedConvolutions, space: ParameterSpace, w: Tensor, inputs: Tensor, noise: Sequence[Tensor]
+    ) -> None:
         parameters = [part.detach().requires_grad_() for part in space.unflatten(w).values()]
         with torch.enable_grad():
-            super().__init__(parameters, chain.forward(parameters, inputs), None)
+            super().__init__(parameters, chain.forward(parameters, inputs, noise), None)
 
 
 class _VmapPass(_GraphPass):
     def __init__(
-        self, stack: StackedModule, w: Tensor, inputs: Tensor, buffers: Mapping[str, Tensor], man: MAN | None
+        self,
+        stack: StackedModule,
+        w: Tensor,
+        inputs: Tensor,
+        buffers: Mapping[str, Tensor],
+        man: MAN | None,
+        noise: Sequence[Tensor],
     ) -> None:
         named = stack.space.unflatten(w)
         parameters = [part.detach().requires_grad_() for part in named.values()]
@@ -173,6 +244,13 @@ class _VmapPass(_GraphPass):
                 found = functional_call(module, mine, (batch,))
             return found, penalty()
 
+        def dropping(mine: dict[str, Tensor], batch: Tensor, own: list[Tensor]) -> tuple[Tensor, ...]:
+            with Given(own) as given:
+                found = one(mine, batch)
+            given.require_all_taken()
+            return found
+
         with torch.enable_grad():
-            outputs, *penalty = vmap(one)(own, inputs.contiguous())
+            x = inputs.contiguous()
+            outputs, *penalty = vmap(dropping)(own, x, list(noise)) if noise else vmap(one)(own, x)
             super().__init__(parameters, outputs.mT, penalty[0] if penalty else None)

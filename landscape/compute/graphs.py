@@ -8,7 +8,7 @@ memory each time, its numbers are tensors on the device, and nothing in it waits
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
@@ -225,8 +225,7 @@ class OnlyCapturable(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Look at an operation, then do it."""
-        given = {**dict(zip((each.name for each in func._schema.arguments), args, strict=False)), **(kwargs or {})}
-        if reason := _against(func, given):
+        if reason := _against(func, named_arguments(func, args, kwargs)):
             raise NotCapturable(reason)
         return func(*args, **(kwargs or {}))
 
@@ -247,7 +246,7 @@ def _against(func: Any, given: Mapping[str, Any]) -> str | None:
         dynamic = torch.Tag.dynamic_output_shape in tags
     if dynamic:
         return f"the shape of a result depends on values ({name})"
-    if torch.Tag.nondeterministic_seeded in tags and not _without_chance(func, given):
+    if by_chance(func, given):
         return f"it draws random numbers, as dropout does ({name})"
     places = {tensor.device.type for tensor in _tensors(given.values())}
     if (where := given.get("device")) is not None:
@@ -257,10 +256,17 @@ def _against(func: Any, given: Mapping[str, Any]) -> str | None:
     return None
 
 
-def _without_chance(func: Any, given: Mapping[str, Any]) -> bool:
-    """Whether an operation that may drop numbers at random, as attention does, drops none."""
+def named_arguments(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any] | None) -> dict[str, Any]:
+    """What an operation of PyTorch's dispatcher is given, by the names of its schema; defaults are left out."""
+    return {**dict(zip((each.name for each in func._schema.arguments), args, strict=False)), **(kwargs or {})}
+
+
+def by_chance(func: Any, given: Mapping[str, Any]) -> bool:
+    """Whether an operation draws random numbers; attention that drops none at random does not."""
+    if torch.Tag.nondeterministic_seeded not in func.tags:
+        return False
     chances = [each for each in func._schema.arguments if each.name in _CHANCES]
-    return bool(chances) and all(given.get(each.name, each.default_value) == 0 for each in chances)
+    return not chances or any(given.get(each.name, each.default_value) != 0 for each in chances)
 
 
 def _tensors(values: Iterable[Any]) -> Iterator[Tensor]:

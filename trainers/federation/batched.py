@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from landscape.autograd.dropout import OtherDraws, Plan
 from landscape.autograd.flat import FlatModule
 from landscape.autograd.stacked import StackedModule
 from landscape.compute.devices import on_device
@@ -20,10 +21,11 @@ from landscape.partitions.partition import Partition
 from trainers.algorithm import Algorithm, Round, State
 from trainers.federation.batches import batch_counts, batch_order
 from trainers.federation.execution import STATISTICS, ResultRows, SequentialExecutor, States
-from trainers.federation.local import LocalWork, ascending, draw, local_step
+from trainers.federation.local import SINGLE, LocalWork, ascending, draw, local_step
 from trainers.federation.perturbation import Noted
 from trainers.federation.rows_batch import RowsBatch
-from trainers.federation.stacking import DrawnRows, Stock, Supply, beside, padded, rows, stacked
+from trainers.federation.stacking import DrawnRows, Dropout, Stock, Supply, beside, padded, rows, stacked
+from trainers.parts.adversary import Adversary
 from trainers.parts.ascent import Surroundings
 from trainers.parts.local_optimizers import begin_round
 
@@ -132,10 +134,15 @@ def refusal(module: StackedModule, data: Samples, algorithm: Algorithm, local: L
         return f"the task is {local.task}, whose loss is computed for one client after the other"
     if local.precision.bf16:
         return "bf16 is for one client after the other"
-    if (local.parts.adversary or algorithm.adversary) is not None:
-        return "an adversary moves each client's inputs by tensors of its own"
     reason = module.refusal(data.batch(slice(0, 2), module.dtype)[0])
     return None if reason is None else f"the model is not fit for it: {reason}"
+
+
+def adversary_state(adversary: Adversary, model: FlatModule, data: Samples) -> State:
+    """What a client keeps for an adversary before its first round."""
+    state = State.of(adversary.client_state(model.buffer))
+    adversary.begin(state, tuple(data.inputs.shape[1:]))
+    return state
 
 
 def require_at_once(module: StackedModule, data: Samples, algorithm: Algorithm, local: LocalWork) -> None:
@@ -145,7 +152,11 @@ def require_at_once(module: StackedModule, data: Samples, algorithm: Algorithm, 
         FedscapeError: clients cannot be trained at once.
     """
     if reason := refusal(module, data, algorithm, local):
-        raise FedscapeError(f"clients cannot be trained at once: {reason}; give --executor sequential")
+        raise FedscapeError(_not_at_once(reason))
+
+
+def _not_at_once(reason: str) -> str:
+    return f"clients cannot be trained at once: {reason}; give --executor sequential"
 
 
 class BatchedExecutor(SequentialExecutor):
@@ -154,6 +165,7 @@ class BatchedExecutor(SequentialExecutor):
     The algorithm's text is the same: its arithmetic is by element and its norms over the last axis.  Clients with fewer
     local steps leave when they have taken them, so that no row waits.  A short mini-batch is filled up with samples of
     weight 0; where samples of a batch act on each other (BatchNorm, MAN), those of the same size are computed together.
+    Dropout drops for each client what it would drop alone.
     What a client computes from all of its data is done for one after the other, the start of the steps and the upload
     at once.
 
@@ -197,11 +209,14 @@ class BatchedExecutor(SequentialExecutor):
         self._held = [len(indices) for indices in partition.clients]
         self._samples = torch.from_numpy(np.concatenate(partition.clients)).to(torch.long)
         self._begins = [0, *accumulate(self._held)]
-        classes = self._stacked.classes(data.batch(slice(0, 2), model.dtype)[0])
-        self._stock, self._order = Stock(data, model.dtype, classes), torch.Generator()
+        some = data.batch(slice(0, 2), model.dtype)[0]
+        self._stock = Stock(data, model.dtype, self._stacked.classes(some))
+        self._order = torch.Generator()
         self._prepares = type(algorithm).prepare is not Algorithm.prepare
         parts = local.parts
         self._drawn_apart = local.augment != "none" or bool(parts.cutout) or parts.mixup
+        self._plans: dict[int, Plan] = {}
+        self._drops = len(self._stacked.plan(some)) > 0
 
     def work(self, clients: Sequence[int], received: State, store: States, round: Round) -> Iterator[ResultRows]:
         """The results, in the order of ``clients``, in rows of as many as are trained at once."""
@@ -210,8 +225,20 @@ class BatchedExecutor(SequentialExecutor):
             some = clients[first : first + self._width]
             largest = max(some, key=lambda client: self._held[client])
             with self._threads(largest), self._local.precision.arithmetic():
-                results = self._together(some, received, store, round)
+                try:
+                    results = self._together(some, received, store, round)
+                except (OtherDraws, ValueError) as error:
+                    if (sentence := self._sentence(error, some)) is None:
+                        raise
+                    raise FedscapeError(sentence) from error
             yield results
+
+    def _sentence(self, error: Exception, clients: Sequence[int]) -> str | None:
+        """What to tell of an error in the work of these clients; ``None``: what it says itself."""
+        if isinstance(error, OtherDraws):
+            return _not_at_once(str(error))
+        single = len(self._statistics) and any(1 in self._counts(client) for client in clients)
+        return SINGLE if single and not isinstance(error, FedscapeError) else None
 
     def _together(self, clients: Sequence[int], received: State, store: States, round: Round) -> ResultRows:
         local = self._local
@@ -224,6 +251,8 @@ class BatchedExecutor(SequentialExecutor):
                 round = replace(round, steps=_steps(crowd.steps[: len(crowd.w)], crowd.w))
                 seen = self._seen(crowd.state, received)
             batch = RowsBatch(self._stacked, drawn, local, crowd.statistics)
+            if self._adversary is not None:
+                batch.move_by(self._adversary, crowd.state)
             here = self._here(round, step)
             around = Surroundings(self._model.space, crowd.state, received, here, batch)
             crowd.noted = Noted.by(self._algorithm, crowd.w) if self._noting else None
@@ -233,6 +262,8 @@ class BatchedExecutor(SequentialExecutor):
                 local.parts.local_optimizer, fused=True, clip_eps=local.clip_eps, linear=local.clip_at == "linear",
             )  # fmt: skip
             assert batch.losses is not None, "an algorithm's direction must ask for a gradient"
+            if self._adversary is not None and batch.slopes is not None:
+                self._adversary.ascend(batch.slopes, crowd.state)
             crowd.losses.append(batch.losses)
             crowd.gradients.append(batch.gradients)
         crowd.leave(0)
@@ -250,6 +281,8 @@ class BatchedExecutor(SequentialExecutor):
             if self._prepares:
                 own = replace(round, steps=len(counts[client]))
                 self._algorithm.prepare(state, received, self._everything(client, round), own)
+            if self._adversary is not None:
+                self._adversary.begin(state, tuple(self._data.inputs.shape[1:]))
         state = stacked(states)
         statistics = None
         if tracked:
@@ -281,6 +314,15 @@ class BatchedExecutor(SequentialExecutor):
         samples = self._samples.index_select(0, torch.cat(orders).add_(torch.from_numpy(begins)))
         places = on_device(beside(samples, crowd.counts), self._data.device)
         by_step = crowd.by_step()
+        at = self._at(crowd, round, places, by_step)
+        if not self._drops:
+            return at
+        generators = [torch_generator(local.seed, "dropout", round.number, client) for client in crowd.clients]
+        return lambda step: replace(at(step), dropout=Dropout(self._plan, generators[: len(by_step[step])]))
+
+    def _at(self, crowd: Crowd, round: Round, places: Tensor, by_step: list[list[int]]) -> Callable[[int], DrawnRows]:
+        """Mini-batches of a step from the places of their samples."""
+        local = self._local
         if not self._drawn_apart:
             return Supply(self._stock, places, by_step).at
         generators = [torch_generator(local.seed, "augmentation", round.number, client) for client in crowd.clients]
@@ -294,6 +336,16 @@ class BatchedExecutor(SequentialExecutor):
             )
 
         return apart
+
+    def _plan(self, count: int) -> Plan:
+        """What the model draws for dropout in a forward pass of one client's mini-batch, whose memory format counts."""
+        if count not in self._plans:
+            some = torch.arange(count, device=self._data.device)
+            inputs = draw(self._data, some, self._local, torch.Generator(), self._model.dtype).inputs
+            if self._adversary is not None:
+                inputs = self._adversary.move(inputs, adversary_state(self._adversary, self._model, self._data))
+            self._plans[count] = self._stacked.plan(inputs)
+        return self._plans[count]
 
     def _results(self, crowd: Crowd, clients: Sequence[int], received: State, round: Round) -> ResultRows:
         w, state, buffers, perturbations = crowd.left(clients)

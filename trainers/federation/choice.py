@@ -10,7 +10,7 @@ from landscape.compute.cost import EXAMPLES, sample_cost
 from landscape.data.samples import Samples
 from landscape.partitions.partition import Partition
 from trainers.algorithm import Algorithm
-from trainers.federation.batched import WIDTH, BatchedExecutor, refusal, require_at_once
+from trainers.federation.batched import WIDTH, BatchedExecutor, adversary_state, refusal, require_at_once
 from trainers.federation.execution import SequentialExecutor
 from trainers.federation.graphs import GraphsExecutor, ours, require_recorded
 from trainers.federation.local import LocalWork
@@ -31,7 +31,7 @@ MOST_PARAMETERS = {"cpu": 500_000, "cuda": 10_000_000}
 Measured as above: dense 3072-128-10 (400,000) with batches of 32 2.0 times, 784-512-512-10 (670,000) of 20 1.6 times.
 """
 _MEMORY = 2**30
-"""Bytes that the rows of clients at once may take, counted as twelve vectors a client."""
+"""Bytes of the rows of clients at once at most, counted as twelve vectors a client, and four of an adversary's."""
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,8 @@ def choose(model: FlatModule, data: Samples, algorithm: Algorithm, local: LocalW
     Raises:
         FedscapeError: several clients at once, or CUDA graphs, are asked for, and cannot be.
     """
-    width = settings.clients_at_once or _width(model, settings)
+    moved = _moved(model, data, algorithm, local)
+    width = settings.clients_at_once or _width(model, settings, moved)
     if settings.executor == "sequential":
         return Choice("sequential", 1, "as asked for")
     if settings.executor == "batched":
@@ -81,7 +82,7 @@ def choose(model: FlatModule, data: Samples, algorithm: Algorithm, local: LocalW
     if settings.executor == "graphs":
         require_recorded(model, data, algorithm, local)
         return Choice("graphs", 1, "as asked for")
-    reason = _against(model, data, algorithm, local, width)
+    reason = _against(model, data, algorithm, local, width, moved)
     return Choice("batched", width, "a step is small") if reason is None else Choice("sequential", 1, reason)
 
 
@@ -101,12 +102,22 @@ def executor(
     return BatchedExecutor(model, data, partition, algorithm, local, choice.width)
 
 
-def _width(model: FlatModule, settings: Settings) -> int:
-    size = 12 * model.space.dimension * model.dtype.itemsize
+def _moved(model: FlatModule, data: Samples, algorithm: Algorithm, local: LocalWork) -> int:
+    """Numbers that a client keeps for an adversary of its inputs."""
+    adversary = local.parts.adversary or algorithm.adversary
+    return (
+        0 if adversary is None else sum(kept.numel() for kept in vars(adversary_state(adversary, model, data)).values())
+    )
+
+
+def _width(model: FlatModule, settings: Settings, moved: int) -> int:
+    size = (12 * model.space.dimension + 4 * moved) * model.dtype.itemsize
     return max(1, min(settings.per_round if settings.sampling == "exact" else settings.clients, _MEMORY // size, WIDTH))
 
 
-def _against(model: FlatModule, data: Samples, algorithm: Algorithm, local: LocalWork, width: int) -> str | None:
+def _against(
+    model: FlatModule, data: Samples, algorithm: Algorithm, local: LocalWork, width: int, moved: int
+) -> str | None:
     """Why ``auto`` does not take several clients at once."""
     kind = model.device.type
     if width == 1:
@@ -117,6 +128,6 @@ def _against(model: FlatModule, data: Samples, algorithm: Algorithm, local: Loca
     batch = local.batch_size or len(data)
     if cost is None or cost.flops * batch >= MOST_FLOPS[kind]:
         return "a step is all arithmetic"
-    if model.space.dimension >= MOST_PARAMETERS[kind]:
+    if model.space.dimension + moved >= MOST_PARAMETERS[kind]:
         return "rows of so many parameters do not stay in the caches"
     return refusal(StackedModule(model), data, algorithm, local)

@@ -30,6 +30,11 @@ from trainers.parts.parts import Parts
 from trainers.settings import Augmentation, ClipAt, LastBatch
 
 _MICRO_BATCH = 256
+SINGLE = (
+    "BatchNorm has no variance in a batch of a single sample: give --last-batch drop or another --batch-size, and "
+    "clients more than one sample each"
+)
+"""What is told of a mini-batch that BatchNorm cannot normalise."""
 
 
 @dataclass(frozen=True)
@@ -269,10 +274,7 @@ class Batch:
         except ValueError as error:
             if len(self._drawn.targets) > 1 or not len(self._statistics):
                 raise
-            raise FedscapeError(
-                "BatchNorm has no variance in a batch of a single sample: give --last-batch drop or another "
-                "--batch-size, and clients more than one sample each"
-            ) from error
+            raise FedscapeError(SINGLE) from error
 
     def _score(self, outputs: Tensor) -> Tensor:
         drawn = self._drawn

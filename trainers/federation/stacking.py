@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from landscape.autograd.cross_entropy import Aims
+from landscape.autograd.dropout import Plan, alike, drawn
 from landscape.compute.devices import on_device
 from landscape.compute.regions import marked
 from landscape.data.samples import Samples
@@ -84,6 +85,31 @@ def padded(counts: Sequence[Sequence[int]]) -> NDArray[np.int64]:
 
 
 @dataclass(frozen=True)
+class Dropout:
+    """What clients draw for dropout: each the random numbers that it draws where it is trained alone.
+
+    Attributes:
+        plan: what a forward pass draws for a mini-batch of so many samples.
+        generators: of each client in its round.
+    """
+
+    plan: Callable[[int], Plan]
+    generators: list[torch.Generator]
+
+    def fills_up(self, counts: Sequence[int]) -> bool:
+        """Whether mini-batches of these sizes may be filled up to the largest."""
+        return alike([self.plan(count) for count in counts], counts)
+
+    def noise(self, counts: Sequence[int]) -> list[Tensor]:
+        """The draws of the clients' next forward passes, of so many samples each, in rows."""
+        return drawn([self.plan(count) for count in counts], self.generators)
+
+    def take(self, rows: Sequence[int]) -> Dropout:
+        """That of some clients."""
+        return Dropout(self.plan, [self.generators[row] for row in rows])
+
+
+@dataclass(frozen=True)
 class DrawnRows:
     """A mini-batch of each of several clients, short ones filled up.
 
@@ -91,11 +117,13 @@ class DrawnRows:
         inputs: [S, B, ...].
         aims: the targets, and what each sample counts.
         counts: samples of each client's batch, [S]; the others of its row count for nothing.
+        dropout: of the clients; ``None`` where the model has none.
     """
 
     inputs: Tensor
     aims: Aims
     counts: list[int]
+    dropout: Dropout | None = None
 
     @classmethod
     def of(cls, batches: Sequence[Drawn], classes: int, dtype: torch.dtype) -> DrawnRows:
@@ -110,7 +138,16 @@ class DrawnRows:
 
     def take(self, rows: list[int], count: int) -> DrawnRows:
         """Some rows, whose batches all have ``count`` samples."""
-        return DrawnRows(self.inputs[rows, :count], self.aims.take(rows, count), [count] * len(rows))
+        dropout = None if self.dropout is None else self.dropout.take(rows)
+        return DrawnRows(self.inputs[rows, :count], self.aims.take(rows, count), [count] * len(rows), dropout)
+
+    def fills_up(self) -> bool:
+        """Whether dropout allows that short mini-batches are filled up."""
+        return self.dropout is None or self.dropout.fills_up(self.counts)
+
+    def noise(self) -> list[Tensor]:
+        """What dropout draws for the next forward pass, in rows; each call draws anew."""
+        return [] if self.dropout is None else self.dropout.noise(self.counts)
 
 
 class Stock:

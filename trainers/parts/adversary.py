@@ -16,7 +16,11 @@ _LARGEST = 4096  # numbers in an input: the matrix of 4096 x 4096 takes 64 MiB o
 
 
 class Adversary(Protocol):
-    """Moves the inputs of a client's model by tensors that the client keeps, and these uphill after each local step."""
+    """Moves the inputs of a client's model by tensors that the client keeps, and these uphill after each local step.
+
+    Where several clients are trained at once, ``move`` is mapped over them by ``torch.func.vmap``, and ``ascend`` gets
+    their tensors in rows, [S, ...]: arithmetic by element does both.
+    """
 
     @property
     def moving(self) -> tuple[str, ...]:

@@ -6,6 +6,7 @@ from torch import nn
 
 from landscape.activations import MAN
 from landscape.autograd.dense_chain import DenseChain
+from landscape.autograd.dropout import alike, drawn
 from landscape.autograd.flat import FlatModule
 from landscape.autograd.grouped import GroupedConvolutions
 from landscape.autograd.stacked import StackedModule
@@ -163,6 +164,96 @@ def test_what_is_no_chain_is_not_taken_for_one(make):
     assert DenseChain.of(module, ParameterSpace.of(module)) is None
 
 
+class Functional(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.norm, self.second = nn.Linear(4, 6), nn.LayerNorm(6), nn.Linear(6, 3)
+        self.drop = nn.Dropout(0.25)
+
+    def forward(self, x):
+        x = self.drop(self.first(x))
+        return self.second(torch.nn.functional.dropout(self.drop(self.norm(x)), 0.5, self.training, inplace=True))
+
+
+DROPPING = {
+    "dense": (
+        lambda: nn.Sequential(nn.Dropout(0.2), nn.Flatten(), nn.Linear(4, 6), nn.Tanh(), nn.Dropout(0.5), nn.ReLU(),
+                              nn.Dropout(0.0), nn.Linear(6, 3), nn.Dropout(0.3)),
+        (2, 2), DenseChain,
+    ),
+    "convolution": (
+        lambda: nn.Sequential(nn.Conv2d(2, 4, 3), nn.Dropout(0.3), nn.Tanh(), nn.Dropout2d(0.5), nn.Dropout(0.0),
+                              nn.Flatten(), nn.Dropout(0.5), nn.Linear(16, 3), nn.Dropout(0.2)),
+        (2, 4, 4), GroupedConvolutions,
+    ),
+    "all dropped on the way": (
+        lambda: nn.Sequential(nn.Linear(4, 6), nn.Dropout(0.5, inplace=True), nn.Dropout(1.0), nn.Linear(6, 3)), (4,),
+        DenseChain,
+    ),
+    "functional": (Functional, (4,), None),
+    "alpha": (lambda: nn.Sequential(nn.Linear(4, 6), nn.SELU(), nn.AlphaDropout(0.4), nn.Linear(6, 3)), (4,), None),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("make", "shape", "kind"), DROPPING.values(), ids=DROPPING)
+def test_each_model_drops_what_it_drops_alone_in_batches_of_any_size(make, shape, kind):
+    flat, w, inputs = case(make, shape)
+    stack, counts = StackedModule(flat), [N, 2, 1]
+    assert [type(chain) for chain in (stack._chain, stack._convolutions) if chain] == ([] if kind is None else [kind])
+    batches = [x[:count] for x, count in zip(inputs, counts, strict=True)]
+    if len(shape) == 3:
+        batches = [x.contiguous(memory_format=torch.channels_last) for x in batches]
+    plans = [stack.plan(x) for x in batches]
+    assert alike(plans, counts)
+    found = stack.run(w, inputs, noise=drawn(plans, [torch.Generator().manual_seed(k) for k in range(S)]))
+    aims = torch.zeros_like(found.outputs)
+    for k, count in enumerate(counts):
+        aims[k, :, :count] = 2 * found.outputs[k, :, :count]
+    slopes = found.gradient(aims)
+    for k, count in enumerate(counts):
+        flat.load(w[k])
+        with torch.random.fork_rng([]):
+            torch.manual_seed(k)
+            outputs = flat.module.train()(batches[k].clone())
+        torch.testing.assert_close(found.outputs[k].mT[:count], outputs, rtol=1e-12, atol=1e-13)
+        torch.testing.assert_close(slopes[k], flat.gradient(outputs.square().sum()), rtol=1e-11, atol=1e-12)
+    assert stack.refusal(batches[0]) is None
+
+
+def test_samples_along_another_axis_are_not_refused():
+    """Their batches must have the same size, which is for the caller to see."""
+
+    class Last(nn.Linear):
+        def forward(self, x):
+            return super().forward(torch.nn.functional.dropout(x.mT, 0.5, self.training).mT)
+
+    flat, _, inputs = case(lambda: Last(4, 3), (4,))
+    stack = StackedModule(flat)
+    assert not alike([stack.plan(inputs[0]), stack.plan(inputs[0, :2])], [N, 2])
+    assert stack.refusal(inputs[0]) is None
+
+
+def test_a_plan_has_no_draws_of_the_trial_of_memory_formats():
+    """That trial runs in evaluation mode, in which this function drops all the same."""
+
+    class Always(nn.Conv2d):
+        def forward(self, x):
+            return torch.nn.functional.dropout(super().forward(x), 0.5).flatten(1)
+
+    flat, _, inputs = case(lambda: Always(2, 3, 2), (2, 2, 2))
+    images = inputs[0].contiguous(memory_format=torch.channels_last)
+    assert len(StackedModule(flat).plan(images)) == 1
+    assert StackedModule(flat).refusal(images) is None
+
+
+def test_a_look_at_the_classes_draws_no_random_numbers():
+    flat, _, inputs = case(lambda: nn.Sequential(nn.Linear(4, 3), nn.Dropout(0.5)), (4,))
+    before = torch.random.get_rng_state()
+    assert StackedModule(flat).classes(inputs[0]) == 3
+    assert StackedModule(flat).refusal(inputs[0]) is None
+    assert torch.equal(torch.random.get_rng_state(), before)
+
+
 def test_the_penalty_on_activations_is_that_of_each_model_alone():
     flat, w, inputs = case(*CHAINS["dense"])
     man = MAN(0.3)
@@ -185,6 +276,23 @@ class Branching(nn.Module):
         return self.layer(x) if x.sum() > 0 else 2 * self.layer(x)
 
 
+class Attention(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.TransformerEncoderLayer(4, 2, 4, dropout=0.3, batch_first=True)
+
+    def forward(self, x):
+        return self.layer(x)[:, 0]
+
+
+class Jitter(nn.Linear):
+    def __init__(self) -> None:
+        super().__init__(4, 3)
+
+    def forward(self, x):
+        return super().forward(x + torch.randn_like(x))
+
+
 def doubling() -> nn.Module:
     net = nn.Sequential(nn.Conv1d(1, 2, 1), nn.Flatten())
     net.register_forward_hook(lambda layer, args, output: 2 * output)
@@ -194,7 +302,9 @@ def doubling() -> nn.Module:
 @pytest.mark.parametrize(
     ("make", "shape", "told"),
     [
-        (lambda: nn.Sequential(nn.Linear(4, 3), nn.Dropout(0.5)), (4,), "random numbers"),
+        (Attention, (2, 4), "a layer of it draws random numbers by itself"),
+        (Jitter, (4,), "otherwise than dropout does"),
+        (lambda: nn.Sequential(nn.Dropout(0.5, inplace=True), nn.Linear(4, 3)), (4,), "its inputs in place"),
         (Branching, (4,), "vmap cannot run it"),
         (doubling, (1, 4), "something else"),
     ],

@@ -20,6 +20,7 @@ from trainers import (
     SAM,
     SOL,
     FedAvg,
+    FedRobust,
     FedSMOO,
     Linear,
     LocalAdamW,
@@ -92,7 +93,7 @@ def require_equal(first, second, records):
         assert [getattr(new, name) for name in same] == [getattr(old, name) for name in same]
 
 
-@pytest.mark.parametrize("name", usual(name for name, _ in ALGORITHMS.items() if name != "fedrobust"))
+@pytest.mark.parametrize("name", usual(name for name, _ in ALGORITHMS.items()))
 def test_every_algorithm_with_unequal_clients(name):
     require_equal(*both(dict(ALGORITHMS.items())[name]()))
 
@@ -114,13 +115,18 @@ PARTS = {
     "starts": Parts(start=Relaxed(0.5, "models")),
     "starts and lesam": Parts(start=Relaxed(0.5), ascent=LESAM(0.1)),
     "looking ahead": Parts(server_optimizer=Nesterov(0.6), start=Relaxed(0.5)),
+    "adversary": Parts(adversary=Affine(0.3, 0.5)),
+    "adversary by number, man, mixup and sam": Parts(
+        adversary=Affine(0.3, 0.5, "channel"), man=MAN(0.1), mixup=True, ascent=SAM(0.1)
+    ),
+    "adversary and sol": Parts(adversary=Affine(0.3, 0.5), ascent=SOL(0.3)),
     "normalised": Parts(server_optimizer=Normalised(0.5), local_optimizer=LocalMomentum(0.9)),
 }
 
 
 @pytest.mark.parametrize("name", PARTS)
 def test_every_part(name):
-    require_equal(*both(FedAvg(), PARTS[name], weight_decay=1e-2))
+    require_equal(*both(FedAvg(), PARTS[name], weight_decay=1e-2, rounds=2))
 
 
 SETTINGS = {
@@ -140,8 +146,8 @@ SETTINGS = {
 
 @pytest.mark.parametrize("name", SETTINGS)
 def test_every_setting_of_local_work(name):
-    require_equal(*both(FedSMOO(), **SETTINGS[name]))
-    require_equal(*both(Scaffold(), weight_decay=1e-2, **SETTINGS[name]))
+    require_equal(*both(FedSMOO(), rounds=2, **SETTINGS[name]))
+    require_equal(*both(Scaffold(), rounds=2, weight_decay=1e-2, **SETTINGS[name]))
 
 
 def dense_net() -> nn.Module:
@@ -174,7 +180,7 @@ def images() -> Samples:
 @pytest.mark.parametrize("parts", [Parts(), Parts(cutout=2, mixup=True), Parts(ascent=SAM(0.1), man=MAN(0.1))])
 @pytest.mark.parametrize("augment", ["none", "flip-crop", "flip-crop-half"])
 def test_images_with_augmentation(parts, augment):
-    require_equal(*both(Scaffold(), parts, module=image_net(False), data=images(), augment=augment))
+    require_equal(*both(Scaffold(), parts, module=image_net(False), data=images(), augment=augment, rounds=2))
 
 
 @pytest.mark.parametrize("batchnorm", ["average", "silo"])
@@ -316,23 +322,23 @@ def test_local_data_are_not_those_of_filled_up_rows():
     torch.testing.assert_close(moved.server.w, calm.server.w, rtol=1e-12, atol=1e-13)
 
 
-@pytest.mark.parametrize(
-    ("algorithm", "parts", "module", "told"),
-    [
-        (FedAvg(), Parts(), dropout_net, "random numbers"),
-        (FedAvg(), Parts(adversary=Affine()), dense_net, "adversary"),
-    ],
-)
-def test_what_cannot_be_done_at_once_is_refused(algorithm, parts, module, told):
-    with pytest.raises(FedscapeError, match=f"at once.*{told}.*--executor sequential"):
-        at_once(federation(algorithm, parts, module=module()))
+class Sorting(Affine):
+    """Moves inputs by what Python knows of their values."""
+
+    def move(self, inputs, client):
+        return super().move(inputs, client) if inputs.sum() > 0 else inputs
 
 
-def chosen(module, *, algorithm=None, **changes):
+def test_an_adversary_that_is_not_written_for_rows_is_told_so():
+    with pytest.raises(FedscapeError, match=r"adversary cannot .*at once .*--executor sequential"):
+        at_once(federation(FedAvg(), Parts(adversary=Sorting()), module=dense_net())).step()
+
+
+def chosen(module, *, algorithm=None, data=None, **changes):
     settings = Settings(**{"clients": 7, "per_round": 5, **changes})
     work = LocalWork(1, 4, 0.0, "none", 0)
     model = FlatModule(module, torch.device("cpu"), torch.float64)
-    return choose(model, samples(), algorithm or FedAvg(), work, settings)
+    return choose(model, data or samples(), algorithm or FedAvg(), work, settings)
 
 
 def test_small_networks_are_trained_at_once():
@@ -340,6 +346,8 @@ def test_small_networks_are_trained_at_once():
     assert chosen(dense_net()).width == 5
     assert chosen(dense_net(), clients_at_once=2).width == 2
     assert chosen(dense_net(), executor="sequential").name == "sequential"
+    assert chosen(dropout_net()).name == "batched"
+    assert chosen(dense_net(), algorithm=FedRobust()).name == "batched"
 
 
 def test_large_networks_own_algorithms_and_single_clients_are_trained_one_by_one():
@@ -348,9 +356,14 @@ def test_large_networks_own_algorithms_and_single_clients_are_trained_one_by_one
     assert chosen(large, executor="batched").name == "batched"
     assert chosen(dense_net(), per_round=1).name == "sequential"
     assert "of your own" in chosen(dense_net(), algorithm=CountsSteps()).reason
-    assert "random numbers" in chosen(dropout_net()).reason
-    with pytest.raises(FedscapeError, match="random numbers"):
-        chosen(dropout_net(), executor="batched")
+    noisy = nn.Sequential(nn.Linear(6, 8), nn.RReLU(), nn.Linear(8, 3)).double()
+    assert "random numbers" in chosen(noisy).reason
+    wide = Samples(torch.zeros(9, 800, dtype=torch.float64), torch.zeros(9, dtype=torch.long))
+    linear = nn.Linear(800, 3).double()
+    assert chosen(linear, data=wide).name == "batched"
+    assert "do not stay in the caches" in chosen(linear, data=wide, algorithm=FedRobust()).reason  # Λ: 800 × 800
+    with pytest.raises(FedscapeError, match=r"at once: .*random numbers.*--executor sequential"):
+        chosen(noisy, executor="batched")
 
 
 SMALL = Settings(rounds=4, clients=6, per_round=4, local_epochs=1, device="cpu", dtype="float64")
@@ -375,10 +388,11 @@ def test_a_run_of_a_version_without_executors_goes_on_one_by_one(tmp_path, capsy
 
 
 @pytest.mark.parametrize(("before", "after"), [("sequential", "batched"), ("batched", "sequential")])
-def test_a_run_goes_on_with_another_executor(tmp_path, before, after):
-    whole = train(FedSMOO(), replace(SMALL, executor="sequential"), out=tmp_path / "whole")
-    train(FedSMOO(), replace(SMALL, rounds=2, executor=before), out=tmp_path / "parts")
-    rest = train(FedSMOO(), replace(SMALL, executor=after), out=tmp_path / "parts", resume=True)
+def test_a_run_with_dropout_and_an_adversary_goes_on_with_another_executor(tmp_path, before, after):
+    settings, parts = replace(SMALL, model="tests.trainers.user_code:dropping"), Parts(adversary=Affine(0.1, 0.5))
+    whole = train(FedSMOO(), replace(settings, executor="sequential"), parts, out=tmp_path / "whole")
+    train(FedSMOO(), replace(settings, rounds=2, executor=before), parts, out=tmp_path / "parts")
+    rest = train(FedSMOO(), replace(settings, executor=after), parts, out=tmp_path / "parts", resume=True)
     first, second = (torch.load(run.checkpoint, weights_only=True)["parameters"] for run in (whole, rest))
     for name, tensor in first.items():
         torch.testing.assert_close(second[name], tensor, rtol=1e-9, atol=1e-10)

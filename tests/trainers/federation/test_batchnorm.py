@@ -11,6 +11,7 @@ from torch.optim.swa_utils import update_bn
 from landscape import Checkpoint, FedscapeError, Landscape, Partition, build_model, load_dataset
 from landscape.batchnorm import BatchStatistics
 from landscape.compute.randomness import torch_generator
+from tests.trainers.federation.test_batched import at_once
 from tests.trainers.federations import federation, samples, stopped_half_way
 from trainers import SAM, FedAvg, FedSAM, Scaffold, Settings, train
 from trainers.algorithms.mimelite import MimeLite
@@ -205,8 +206,10 @@ def test_a_checkpoint_holds_those_its_model_was_tested_with(mode, tmp_path):
 
 
 def test_a_batch_of_one_sample_is_refused_in_a_sentence():
-    with pytest.raises(FedscapeError, match="a batch of a single sample: give --last-batch drop"):
-        with_batchnorm(last_batch="keep", per_round=6).step()
+    one_by_one = with_batchnorm(last_batch="keep", per_round=6)
+    for each in (one_by_one, at_once(one_by_one)):
+        with pytest.raises(FedscapeError, match="a batch of a single sample: give --last-batch drop"):
+            each.step()
 
 
 # The vector of statistics itself

@@ -95,8 +95,6 @@ SLOW = [name for name, _ in ALGORITHMS.items() if name not in QUICK]
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("name", QUICK + [pytest.param(name, marks=pytest.mark.slow) for name in SLOW])
 def test_a_round_of_every_algorithm_stays_on_its_device(name, kind):
-    if (name, kind) == ("fedrobust", BatchedExecutor):
-        pytest.skip("FedRobust trains one client after the other")
     require_placed(kind, dict(ALGORITHMS.items())[name]())
 
 
@@ -121,8 +119,9 @@ def test_a_round_with_parts_stays_on_its_device(name, kind):
     require_placed(kind, Scaffold(), parts, **changes)
 
 
-def test_an_adversary_stays_on_its_device():
-    require_placed(SequentialExecutor, FedAvg(), Parts(adversary=Affine()))
+@pytest.mark.parametrize("kind", [SequentialExecutor, BatchedExecutor])
+def test_an_adversary_stays_on_its_device(kind):
+    require_placed(kind, FedAvg(), Parts(adversary=Affine()))
 
 
 @pytest.mark.slow

@@ -39,7 +39,7 @@ NAMED_FORMS = [
     pytest.param(found, id=f"{name} {' '.join(form.values())}", marks=[] if form else pytest.mark.slow)
     for name, kind in ALGORITHMS.items()
     for form in FORMS
-    if name != "fedrobust" and (found := in_form(kind, form)) is not None
+    if (found := in_form(kind, form)) is not None
 ]
 
 
