@@ -172,6 +172,23 @@ def free_memory(device: torch.device) -> int:
         return 2 << 30
 
 
+def memory_ran_out(error: BaseException | None) -> bool:
+    """Whether an error says that a device has too little memory.
+
+    Where no algorithm of a convolution gets its workspace, PyTorch raises an error of other words, which are found
+    here, in place of :class:`torch.OutOfMemoryError` (issue 108645 of pytorch/pytorch; the words are in 2.11).
+
+    Example:
+        >>> import torch
+        >>> from landscape.compute.devices import memory_ran_out
+        >>> memory_ran_out(torch.OutOfMemoryError("CUDA out of memory")), memory_ran_out(ValueError("too many"))
+        (True, False)
+    """
+    return isinstance(error, torch.OutOfMemoryError) or (
+        isinstance(error, RuntimeError) and "was unable to find an engine" in str(error)
+    )
+
+
 @contextmanager
 def reproducible_arithmetic(tf32: bool = False, *, cudnn: bool = True) -> Iterator[None]:
     """Inside, float32 products and convolutions are exact to rounding (unless ``tf32``) and deterministic on CUDA.
