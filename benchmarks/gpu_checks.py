@@ -291,13 +291,14 @@ def _little_memory(report: Report, more: int) -> Iterator[list[warnings.WarningM
     torch.cuda.empty_cache()
     total = torch.cuda.get_device_properties(report.device).total_memory
     held = torch.cuda.memory_reserved(report.device)
-    torch.cuda.set_per_process_memory_fraction((held + more) / total, report.device)
+    index = torch.device(report.device).index  # of "cuda" none, the current device; the word itself is refused here
+    torch.cuda.set_per_process_memory_fraction((held + more) / total, index)
     try:
         with warnings.catch_warnings(record=True) as told:
             warnings.simplefilter("always")
             yield told
     finally:
-        torch.cuda.set_per_process_memory_fraction(1.0, report.device)
+        torch.cuda.set_per_process_memory_fraction(1.0, index)
 
 
 def _out_of_memory(report: Report) -> None:

@@ -5,9 +5,12 @@ import json
 import subprocess
 import sys
 import time
+import warnings
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+import torch
 
 from trainers.__main__ import read
 
@@ -130,3 +133,21 @@ def test_an_error_that_spoils_cuda_ends_the_section(gpu, monkeypatch):
     with pytest.raises(RuntimeError, match="illegal memory access"), report.trial("second"):
         raise ValueError("an error of CUDA's")
     assert [what for what, _ in report.failures] == ["first", "second"]
+
+
+@pytest.mark.parametrize(("device", "index"), [("cuda", 2), ("cuda:1", 1)])
+def test_little_memory_is_set_for_the_device_and_all_of_it_again(gpu, monkeypatch, device, index):
+    """PyTorch's own function, with what it asks the driver for: it refuses ``cuda`` without a number."""
+    asked = []
+    driver = torch.cuda.memory
+    monkeypatch.setattr(driver, "_lazy_init", lambda: None)
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 2)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: SimpleNamespace(total_memory=1000))
+    monkeypatch.setattr(torch.cuda, "memory_reserved", lambda _: 150)
+    monkeypatch.setattr(torch._C, "_cuda_setMemoryFraction", lambda *given: asked.append(given), raising=False)
+    report = gpu("gpu_report").Report(device, quick=True, until=time.perf_counter())
+    with gpu("gpu_checks")._little_memory(report, 100) as told:
+        assert asked == [(0.25, index)]
+        warnings.warn("halved", stacklevel=1)
+    assert asked == [(0.25, index), (1.0, index)]
+    assert [str(each.message) for each in told] == ["halved"]

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import cache
+from typing import Any, TypeVar
 
 import torch
 from threadpoolctl import ThreadpoolController
@@ -18,6 +19,7 @@ DTYPES = {"float32": torch.float32, "float64": torch.float64}
 TF32 = "tf32"
 """float32 numbers whose products and convolutions round their factors to TF32's ten-bit mantissas, on CUDA only."""
 TF32_EPSILON = 2.0**-10
+_Setting = TypeVar("_Setting", str, bool)
 _THREADS_GIVEN = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")
 
 
@@ -170,14 +172,31 @@ def free_memory(device: torch.device) -> int:
         return 2 << 30
 
 
+def memory_ran_out(error: BaseException | None) -> bool:
+    """Whether an error says that a device has too little memory.
+
+    Where no algorithm of a convolution gets its workspace, PyTorch raises an error of other words, which are found
+    here, in place of :class:`torch.OutOfMemoryError` (issue 108645 of pytorch/pytorch; the words are in 2.11).
+
+    Example:
+        >>> import torch
+        >>> from landscape.compute.devices import memory_ran_out
+        >>> memory_ran_out(torch.OutOfMemoryError("CUDA out of memory")), memory_ran_out(ValueError("too many"))
+        (True, False)
+    """
+    return isinstance(error, torch.OutOfMemoryError) or (
+        isinstance(error, RuntimeError) and "was unable to find an engine" in str(error)
+    )
+
+
 @contextmanager
 def reproducible_arithmetic(tf32: bool = False, *, cudnn: bool = True) -> Iterator[None]:
     """Inside, float32 products and convolutions are exact to rounding (unless ``tf32``) and deterministic on CUDA.
 
     By default cuDNN convolutions use TF32 (10-bit mantissa), and so do matrix products if the user has lowered
-    PyTorch's precision.  The relative error is about 1e-3, too large for small eigenvalues, so measurements and runs
-    switch it off.  cuDNN's choice of algorithms by timing them stays off, too: another process could choose others.
-    The settings are restored on exit.
+    PyTorch's precision, which on a CPU can mean bfloat16 (7 bits) in both.  The relative error is about 1e-3 and more,
+    too large for small eigenvalues, so measurements and runs switch it off.  cuDNN's choice of algorithms by timing
+    them stays off, too: another process could choose others.  The settings are restored on exit.
 
     Some other operators are not deterministic on CUDA (PyTorch lists them under
     :func:`torch.use_deterministic_algorithms`, which is left to the user): bilinear upsampling, as in BiSeNet, adaptive
@@ -187,7 +206,7 @@ def reproducible_arithmetic(tf32: bool = False, *, cudnn: bool = True) -> Iterat
         tf32: round the factors of products and convolutions.
         cudnn: whether cuDNN is used: its recurrent layers have no derivatives in evaluation mode, and no second ones.
     """
-    with _matrix_products("high" if tf32 else "highest"):
+    with _rounding(tf32):
         settings = torch.backends.cudnn
         if not settings.is_available():
             yield
@@ -195,62 +214,70 @@ def reproducible_arithmetic(tf32: bool = False, *, cudnn: bool = True) -> Iterat
         before = settings.enabled, settings.benchmark, settings.deterministic
         settings.enabled, settings.benchmark, settings.deterministic = cudnn, False, True
         try:
-            with _convolutions(tf32):
-                yield
+            yield
         finally:
             settings.enabled, settings.benchmark, settings.deterministic = before
 
 
 @contextmanager
-def _convolutions(tf32: bool) -> Iterator[None]:
-    """cuDNN's rounding.  ``torch.backends.cudnn.flags`` raises, and does not reach convolutions, where the user has set
-    PyTorch's newer ``fp32_precision`` (2.9), of which each operator may have its own."""
-    settings, wanted = torch.backends.cudnn, "tf32" if tf32 else "ieee"
-    operators = [each for name in ("conv", "rnn") if (each := getattr(settings, name, None)) is not None]
-    operators = [each for each in operators if hasattr(each, "fp32_precision")]
-    if operators and all(each.fp32_precision == wanted for each in operators):
+def _rounding(tf32: bool) -> Iterator[None]:
+    """How factors are rounded, by both of PyTorch's ways to say it.
+
+    The older one is a precision of all products and a switch of cuDNN, the newer one (2.9) ``fp32_precision`` of each
+    operator, which counts where there is one.  To set the older one sets the operators, too, also to the value it had;
+    to read it raises where the newer one says something else.  So it is set only where it can be read, and the
+    operators after it, those that differ, on exit as well.  ``torch.backends.cudnn.flags`` raises, and does not reach
+    convolutions, where the user has set the newer one.
+    """
+    cudnn = torch.backends.cudnn
+    on_cuda, on_cpu = _operators(cudnn.is_available())
+    before = [(each, each.fp32_precision) for each in (*on_cuda, *on_cpu)]
+    wanted, products = "high" if tf32 else "highest", _read(torch.get_float32_matmul_precision)
+    switch = _read(lambda: cudnn.allow_tf32) if cudnn.is_available() else None
+    products, switch = None if products == wanted else products, None if switch == tf32 else switch
+    asked = on_cuda if tf32 else [*on_cuda, *on_cpu]
+    if products is None and switch is None and not any(_wrong(value, tf32) for _, value in before[: len(asked)]):
         yield
         return
-    precisions = [each.fp32_precision for each in operators]
     try:
-        older: bool | None = settings.allow_tf32
-    except RuntimeError:
-        older = None  # set by the newer one alone
-    try:
-        if older is not None:
-            settings.allow_tf32 = tf32
-        for each in operators:
-            each.fp32_precision = wanted
+        if products is not None:
+            torch.set_float32_matmul_precision(wanted)
+        if switch is not None:
+            cudnn.allow_tf32 = tf32
+        for each in asked:
+            if _wrong(each.fp32_precision, tf32):
+                each.fp32_precision = TF32 if tf32 else "ieee"
         yield
     finally:
-        if older is not None:
-            settings.allow_tf32 = older
-        for each, precision in zip(operators, precisions, strict=True):
+        if products is not None:
+            torch.set_float32_matmul_precision(products)
+        if switch is not None:
+            cudnn.allow_tf32 = switch
+        for each, precision in before:
             if each.fp32_precision != precision:
                 each.fp32_precision = precision
 
 
-@contextmanager
-def _matrix_products(precision: str) -> Iterator[None]:
+def _wrong(precision: str, tf32: bool) -> bool:
+    return precision != TF32 if tf32 else precision in (TF32, "bf16")
+
+
+@cache
+def _operators(cudnn: bool) -> tuple[list[Any], list[Any]]:
+    """The operators with a precision of their own, on CUDA, with cuDNN or without, and on a CPU; before 2.9 none."""
+    backends = torch.backends
+    cuda = [(backends.cuda, "matmul"), *([(backends.cudnn, "conv"), (backends.cudnn, "rnn")] if cudnn else [])]
+    cpu = [(backends.mkldnn, name) for name in ("matmul", "conv", "rnn")]
+
+    def found(names: Iterable[tuple[Any, str]]) -> list[Any]:
+        return [each for name in names if hasattr(each := getattr(*name, None), "fp32_precision")]
+
+    return found(cuda), found(cpu)
+
+
+def _read(older: Callable[[], _Setting]) -> _Setting | None:
+    """The value of an older setting; ``None`` where the user's newer one cannot be told in its words."""
     try:
-        before = torch.get_float32_matmul_precision()
-    except (
-        RuntimeError
-    ):  # the user has set fp32_precision, PyTorch's newer setting, which the older function cannot read
-        matmul = torch.backends.cuda.matmul
-        newer = matmul.fp32_precision
-        matmul.fp32_precision = "tf32" if precision == "high" else "ieee"
-        try:
-            yield
-        finally:
-            matmul.fp32_precision = newer
-        return
-    if before == precision:
-        # Setting the same value again would make PyTorch's general fp32_precision lose its effect on products.
-        yield
-        return
-    torch.set_float32_matmul_precision(precision)
-    try:
-        yield
-    finally:
-        torch.set_float32_matmul_precision(before)
+        return older()
+    except RuntimeError:
+        return None

@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from landscape.compute.devices import memory_ran_out
 from landscape.errors import FedscapeError
 
 Work = Callable[[], None]
@@ -100,11 +101,11 @@ class CudaGraph:
             present = torch.cuda.stream(torch.cuda.current_stream())
             with present, _collected_before(), torch.cuda.graph(self._graph, stream=aside):
                 work()
-        except torch.OutOfMemoryError:
-            raise
         except RuntimeError as error:
-            if isinstance(error.__context__, torch.OutOfMemoryError):  # of the work; then the capture cannot end either
-                raise error.__context__ from None
+            if memory_ran_out(error):
+                raise
+            if error.__context__ is not None and memory_ran_out(error.__context__):
+                raise error.__context__ from None  # of the work; then the capture cannot end either
             told = str(error).splitlines()[0][:160]
             raise FedscapeError(
                 f"CUDA could not record the work as a graph ({told}): do it without (training: --executor sequential)"

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from landscape.activations import MAN
 from landscape.compute.cost import EXAMPLES, SampleCost, sample_cost, threads_for
+from landscape.compute.devices import memory_ran_out
 from landscape.compute.distributed import rank_and_world, sum_over_ranks
 from landscape.compute.memory import keep_freed_memory
 from landscape.data.anything import logits
@@ -192,7 +193,8 @@ class MicroBatches:
         The smaller size stays.
 
         Raises:
-            torch.OutOfMemoryError: a single sample takes too much memory.
+            torch.OutOfMemoryError: a single sample takes too much memory (or PyTorch's other words for it,
+                :func:`landscape.compute.devices.memory_ran_out`).
         """
         keep_freed_memory()
         while True:
@@ -200,10 +202,10 @@ class MicroBatches:
                 with threads_for(self.flops):
                     total = over_portion()
                 break
-            except torch.OutOfMemoryError:
+            except RuntimeError as error:
                 _, world = rank_and_world()
                 largest = min(self.size, -(-len(self.data) // world))
-                if largest <= 1:
+                if largest <= 1 or not memory_ran_out(error):
                     raise
             # Outside the handler, because the traceback of the error would keep the graph in memory.
             self.size = largest // 2

@@ -1,5 +1,7 @@
 """Devices and precisions by name."""
 
+import itertools
+
 import pytest
 import torch
 
@@ -74,6 +76,12 @@ def test_convolutions_are_full_float32_inside_and_as_before_outside(monkeypatch)
     assert flags() == before == (True, False, False)
 
 
+def operators(backends):
+    """What has a precision of its own: three of CUDA, three of the CPU."""
+    cudnn, cpu = backends.cudnn, backends.mkldnn
+    return backends.cuda.matmul, cudnn.conv, cudnn.rnn, cpu.matmul, cpu.conv, cpu.rnn
+
+
 @pytest.fixture
 def newer(monkeypatch):
     """PyTorch's newer settings of float32's precision, as they were again after the test."""
@@ -83,7 +91,8 @@ def newer(monkeypatch):
     monkeypatch.setattr(backends.cudnn, "is_available", lambda: True)
     backends.cudnn.conv.fp32_precision = backends.cudnn.rnn.fp32_precision = "none"  # as the general one says
     yield backends
-    backends.fp32_precision = backends.cudnn.fp32_precision = backends.cuda.matmul.fp32_precision = "none"
+    for each in (backends, backends.cudnn, *operators(backends)):
+        each.fp32_precision = "none"
     torch.set_float32_matmul_precision("highest")
     backends.cudnn.allow_tf32 = True
 
@@ -107,6 +116,40 @@ def test_a_precision_that_was_set_for_convolutions_alone_is_kept(newer):
     with reproducible_arithmetic(tf32=True):
         assert newer.cudnn.conv.fp32_precision == "tf32"
     assert (newer.cudnn.conv.fp32_precision, newer.cudnn.rnn.fp32_precision) == ("ieee", "tf32")
+
+
+def precisions(backends):
+    """Of the operators, and what the older settings read; not setting one is full float32."""
+
+    def older(read):
+        try:
+            return read()
+        except RuntimeError:
+            return "cannot be read"
+
+    cublas, cudnn = backends.cuda.matmul, backends.cudnn
+    found = [each.fp32_precision.replace("none", "ieee") for each in operators(backends)]
+    readers = torch.get_float32_matmul_precision, lambda: cublas.allow_tf32, lambda: cudnn.allow_tf32
+    return found, [older(read) for read in readers]
+
+
+@pytest.mark.parametrize("tf32", [False, True])
+def test_whatever_the_older_and_the_newer_settings_say_it_is_right_inside_and_as_before_outside(newer, tf32):
+    cublas, conv, rnn, cpu = operators(newer)[:4]
+    own = "none", "ieee", "tf32"
+    mixes = itertools.product(
+        ("highest", "high", "medium"), (True, False), ("none", "tf32", "bf16"), own, own, own, ("none", "bf16")
+    )
+    for older, switch, newer.fp32_precision, *single in mixes:
+        torch.set_float32_matmul_precision(older)
+        newer.cudnn.allow_tf32 = switch
+        cublas.fp32_precision, conv.fp32_precision, rnn.fp32_precision, cpu.fp32_precision = single
+        mix, before = (older, switch, newer.fp32_precision, *single), precisions(newer)
+        with reproducible_arithmetic(tf32):
+            inside = precisions(newer)[0]
+        assert [each == "tf32" for each in inside[:3]] == [tf32] * 3, mix
+        assert tf32 or inside[3:] == ["ieee"] * 3, mix
+        assert precisions(newer) == before, mix
 
 
 class Told(torch.nn.Module):

@@ -228,7 +228,11 @@ class TestTheStart:
     def test_two_processes_find_one_another(self):
         port = free_port()
         started = [start_process(as_rank, rank, 2, port, from_environment) for rank in (0, 1)]
-        assert [process.lines.read() for process in started] == ["(0, 2) 3.0\n", "(1, 2) 3.0\n"]
+        printed = [process.lines.read().splitlines() for process in started]
+        of_ours = [
+            [line for line in lines if not line.startswith("[Gloo]")] for lines in printed
+        ]  # PyTorch 2.9 says it
+        assert of_ours == [["(0, 2) 3.0"], ["(1, 2) 3.0"]]
         assert [process.wait() for process in started] == [0, 0]
 
     @pytest.mark.parametrize("name", ["RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT"])

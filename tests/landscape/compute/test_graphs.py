@@ -175,6 +175,12 @@ def test_what_cuda_cannot_record_is_told_and_memory_that_runs_out_stays_what_it_
     with pytest.raises(torch.OutOfMemoryError, match="CUDA out of memory"):
         CudaGraph(large, lambda: None)
 
+    def convolution():
+        raise RuntimeError("FIND was unable to find an engine to execute this computation")
+
+    with pytest.raises(RuntimeError, match="unable to find an engine"):
+        CudaGraph(convolution, lambda: None)
+
 
 def test_recordings_on_a_device_share_a_stream(monkeypatch):
     """cuBLAS keeps a workspace for each stream it was ever used on."""

@@ -117,7 +117,8 @@ def test_what_cannot_be_fetched_is_told_why(internet, tmp_path, name, reason):
 
 
 def test_without_torchvision_the_command_that_installs_it_is_given(monkeypatch, tmp_path, capsys):
-    monkeypatch.setitem(sys.modules, "torchvision", None)
+    for name in ("torchvision", "torchvision.datasets"):  # where there is one, another test may have imported it
+        monkeypatch.setitem(sys.modules, name, None)
     assert run(lambda: main(["fetch", "cifar10", "--data-dir", str(tmp_path)])) == 2
     assert "pip install 'fedscape[data]'" in capsys.readouterr().err
     monkeypatch.setitem(sys.modules, "datasets", None)

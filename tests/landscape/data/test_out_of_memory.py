@@ -94,6 +94,21 @@ def test_at_size_1_the_error_goes_through(name):
         ASKED[name](landscape(0))
 
 
+def test_what_a_convolution_without_workspace_says_counts_as_memory(expected, monkeypatch):
+    """PyTorch has tried all algorithms of cuDNN by then, and tells no more."""
+
+    def weigh(net: Small, batch: Tensor) -> None:
+        if len(batch) > net.limit:
+            raise RuntimeError("GET was unable to find an engine to execute this computation")
+
+    monkeypatch.setattr(Small, "weigh", weigh)
+    with pytest.warns(UserWarning, match=SAID.format(4)), pytest.warns(UserWarning, match=SAID.format(8)):
+        found = landscape().gradient()
+    torch.testing.assert_close(found, expected["gradient"], rtol=1e-13, atol=1e-15)
+    with pytest.warns(UserWarning, match=SAID.format(1)), pytest.raises(RuntimeError, match="unable to find an engine"):
+        landscape(0, batch_size=2).gradient()
+
+
 def test_memory_that_is_enough_changes_nothing():
     function = landscape(N)
     before = function.batch_size

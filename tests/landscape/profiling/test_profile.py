@@ -136,12 +136,15 @@ def test_products_of_large_matrices_reach_the_peak_that_is_measured():
     assert profile.kinds[PRODUCTS] > 0.8 * profile.seconds
 
 
-def test_the_peak_has_a_plausible_size_and_leaves_the_threads_as_they_were():
-    before = torch.get_num_threads()
-    peaks = {name: measured_peak(CPU, name, 1) for name in ("float32", "float64")}
+@pytest.mark.parametrize("name", ["float32", "float64"])
+def test_the_peak_has_a_plausible_size_and_type_and_leaves_the_threads_as_they_were(monkeypatch, name):
+    before, types, mm = torch.get_num_threads(), set(), torch.mm
+    monkeypatch.setattr(torch, "mm", lambda a, b, out: types.update({a.dtype, b.dtype}) or mm(a, b, out=out))
+    peak = measured_peak(CPU, name, 1)
     assert torch.get_num_threads() == before
-    assert all(1e9 < peak.flops < 1e13 and 1e8 < peak.bandwidth < 1e12 for peak in peaks.values())
-    assert peaks["float64"].flops < peaks["float32"].flops
+    assert 1e9 < peak.flops < 1e13
+    assert 1e8 < peak.bandwidth < 1e12
+    assert types == {getattr(torch, name)}  # which of them is the faster, other work on the machine may decide
 
 
 def test_without_a_second_unit_nothing_is_profiled():
