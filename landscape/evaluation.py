@@ -17,7 +17,7 @@ from torch.nn.functional import cross_entropy
 from landscape.autograd.flat import FlatModule
 from landscape.autograd.folding import fold_batchnorm
 from landscape.autograd.preconditions import require_mean
-from landscape.compute.devices import free_memory, reproducible_arithmetic
+from landscape.compute.devices import free_memory, memory_ran_out, reproducible_arithmetic
 from landscape.data.anything import logits
 from landscape.data.batches import Batches
 from landscape.data.micro_batches import MicroBatches
@@ -206,7 +206,9 @@ class Evaluator:
         for size in sorted({min(max(1, int(centre * 2.0**k)), len(data)) for k in range(-4, 3)}):
             try:
                 times[size] = self._seconds_per_sample(data, size)
-            except torch.OutOfMemoryError:
+            except RuntimeError as error:
+                if not memory_ran_out(error):
+                    raise
                 break
             if all(seconds > min(times.values()) for seconds in list(times.values())[-2:]):
                 break

@@ -18,6 +18,7 @@ import torch
 from torch import Tensor, fx, nn
 
 from landscape.autograd.memory_format import ChannelsLastFallback, same_outputs
+from landscape.compute.devices import memory_ran_out
 
 _LINEAR = (nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.Linear)
 _NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
@@ -179,11 +180,9 @@ def _agree(module: nn.Module, folding: Folding, example: Tensor) -> bool:
     wanted = module(example.clone())
     try:
         found = folding.module(example.clone())
-    except torch.OutOfMemoryError:
-        raise
-    except (
-        Exception
-    ):  # the user's code may need outputs of another memory format, and raise anything where it gets none
+    except Exception as error:  # the user's code may need another memory format, and raise anything where it has none
+        if memory_ran_out(error):
+            raise
         return False
     return isinstance(wanted, Tensor) and isinstance(found, Tensor) and same_outputs(wanted, found)
 

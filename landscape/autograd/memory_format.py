@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from landscape.compute.devices import memory_ran_out
 from landscape.data.batches import tensors
 
 _AGREE = 1e-3
@@ -64,9 +65,9 @@ def _indifferent(module: nn.Module, images: Tensor, *args: Any) -> bool:
     with torch.no_grad(), torch.random.fork_rng(devices):
         try:
             contiguous, last = (plain_copy(module).eval()(x, *args) for x in (images.contiguous(), images.clone()))
-        except torch.OutOfMemoryError:
-            raise
-        except Exception:  # the user's code may raise anything; what contiguous images raise, they raise again
+        except Exception as error:  # the user's code may raise anything; what contiguous images raise, they raise again
+            if memory_ran_out(error):
+                raise
             return False
     return same_outputs(contiguous, last)
 

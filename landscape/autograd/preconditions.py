@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from landscape.autograd.flat import FlatModule
+from landscape.compute.devices import memory_ran_out
 from landscape.data.batches import Batches, tensors
 from landscape.data.micro_batches import MicroBatches
 from landscape.data.samples import Samples
@@ -43,7 +45,7 @@ def require_function(flat: FlatModule, loss: Loss, batches: MicroBatches, *, eac
     divided = _divided(batches, each)
     if ("function", divided) in batches.checked:
         return
-    with suppress(torch.OutOfMemoryError):  # the computation itself may take fewer samples at once
+    with _where_memory_suffices():
         private = FlatModule(flat.module, flat.device, flat.dtype)
         outputs = _repeatable_outputs(private, flat, loss, batches, divided)
         if divided:
@@ -61,13 +63,23 @@ def require_mean(flat: FlatModule, loss: Loss, batches: MicroBatches, *, each: b
     """
     if "mean" in batches.checked or not _divided(batches, each):
         return
-    with suppress(torch.OutOfMemoryError):
+    with _where_memory_suffices():
         private = FlatModule(flat.module, flat.device, flat.dtype)
         x, y = _taken(batches, True)
         outputs = batches.outputs(private.module, x)
         if isinstance(outputs, Tensor) and _rowwise(private, batches, [outputs], len(y)):
             _require_mean_of(loss, outputs, y)
         batches.checked.add("mean")
+
+
+@contextmanager
+def _where_memory_suffices() -> Iterator[None]:
+    """Inside, a device's memory may run out: the computation itself may take fewer samples at once."""
+    try:
+        yield
+    except RuntimeError as error:
+        if not memory_ran_out(error):
+            raise
 
 
 def _require_mean_of(loss: Loss, outputs: Tensor, y: Tensor) -> None:

@@ -15,6 +15,7 @@ from landscape.autograd.flat import FlatModule
 from landscape.autograd.grouped import GroupedConvolutions
 from landscape.autograd.memory_format import ChannelsLastFallback, plain_copy, same_outputs
 from landscape.batchnorm import BatchStatistics
+from landscape.compute.devices import memory_ran_out
 from landscape.space import ParameterSpace
 
 
@@ -138,11 +139,11 @@ class StackedModule:
         with torch.no_grad(), BatchStatistics(self._whole).untouched():
             try:
                 pairs = self._tried(inputs)
-            except torch.OutOfMemoryError:
-                raise
             except OtherDraws as error:
                 return str(error)
             except Exception as error:  # the user's code runs in it, and vmap has its own kinds of errors
+                if memory_ran_out(error):
+                    raise
                 if "randomness" in str(error):
                     return "a layer of it draws random numbers by itself, as attention with dropout does"
                 told = str(error).splitlines()[0][:120] if str(error) else type(error).__name__

@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import nn
 
+from landscape.compute.devices import memory_ran_out
 from landscape.data.samples import Samples
 from landscape.errors import FedscapeError, said_by
 
@@ -29,9 +30,9 @@ def require_outputs(model: nn.Module, task: str, classes: int, data: Samples) ->
     try:
         # As every model takes them: a ``view`` behind a convolution is an error in the memory format of the batches.
         shape = tuple(model.eval()(inputs.contiguous()).shape)
-    except torch.OutOfMemoryError:
-        raise
     except Exception as error:  # the user's model may raise anything
+        if memory_ran_out(error):
+            raise
         raise FedscapeError(
             f"the model fails on one sample, inputs of shape {list(inputs.shape)}: {said_by(error)}: give another "
             "--model or --data (a model of yours is called with input_shape and classes where it has such arguments)"

@@ -207,8 +207,11 @@ def run(main: Callable[[], Any]) -> int:
         _report("\n".join(printable(line, 10_000) for line in str(error).split("\n")), error)
         return EXIT_BAD_INPUT
     except RuntimeError as error:
-        torch = sys.modules.get("torch")
-        if torch is None or not isinstance(error, torch.OutOfMemoryError):
+        if "torch" not in sys.modules:
+            raise
+        from landscape.compute.devices import memory_ran_out
+
+        if not memory_ran_out(error):
             raise
         _report(f"out of device memory, give a smaller --batch-size or --device cpu ({error})", error)
         return EXIT_BAD_INPUT

@@ -156,15 +156,25 @@ def test_the_fastest_micro_batch_is_chosen(seconds, fastest, monkeypatch):
     assert function.evaluator().tune() == function.batch_size == fastest
 
 
-def test_sizes_beyond_the_memory_are_not_chosen(monkeypatch):
+@pytest.mark.parametrize("error", [torch.OutOfMemoryError(), RuntimeError("GET was unable to find an engine")])
+def test_sizes_beyond_the_memory_are_not_chosen(monkeypatch, error):
     def seconds(self, data, size):
         if size > 6:
-            raise torch.OutOfMemoryError
+            raise error
         return 1 / size
 
     monkeypatch.setattr(Evaluator, "_seconds_per_sample", seconds)
     function = convolutions()
     assert function.evaluator().tune() == 5
+
+
+def test_other_errors_of_a_size_are_told(monkeypatch):
+    def seconds(self, data, size):
+        raise RuntimeError("wrong shapes")
+
+    monkeypatch.setattr(Evaluator, "_seconds_per_sample", seconds)
+    with pytest.raises(RuntimeError, match="wrong shapes"):
+        convolutions().evaluator().tune()
 
 
 def test_sizes_are_really_timed():

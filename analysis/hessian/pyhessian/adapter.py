@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from landscape import FedscapeError, Landscape
-from landscape.compute.devices import reproducible_arithmetic
+from landscape.compute.devices import memory_ran_out, reproducible_arithmetic
 from landscape.compute.randomness import global_seed
 from landscape.terminal.progress import Progress
 
@@ -75,9 +75,9 @@ class Adapter:
             warnings.filterwarnings("ignore", message="Using backward")  # PyHessian's way, and it frees the graph
             try:
                 yield
-            except torch.OutOfMemoryError:
-                raise
             except RuntimeError as error:
+                if memory_ran_out(error):
+                    raise
                 reason = str(error).strip().partition("\n")[0]
                 raise FedscapeError(
                     f"PyHessian cannot measure this model ({reason}): use the default backend"

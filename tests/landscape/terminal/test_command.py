@@ -103,6 +103,12 @@ def fail(error: BaseException) -> None:
             2,
             "error: out of device memory, give a smaller --batch-size or --device cpu (40 GiB)\n",
         ),
+        (
+            lambda: fail(RuntimeError("FIND was unable to find an engine")),  # for a convolution
+            2,
+            "error: out of device memory, give a smaller --batch-size or --device cpu "
+            "(FIND was unable to find an engine)\n",
+        ),
     ],
 )
 def test_exit_codes(capsys, main, code, stderr):
