@@ -125,7 +125,7 @@ def recording(
     )
     directory = RunDirectory(out)
     with directory.owned(resume=resume, force=force):
-        recorder = Recorder(directory, recipe, dataset, module, every, callback, evaluate)
+        recorder = Recorder(directory, recipe, dataset.test if evaluate else None, module, every, callback)
         recorder.step = _opened(directory, config)
         if clients is not None:
             directory.save_partition(clients)
