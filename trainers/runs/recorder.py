@@ -158,13 +158,14 @@ class Recorder:
             raise FedscapeError(f"step {step} comes after step {last}, which is recorded: give ascending steps")
 
     def _measured(self, model: Weights, step: int, record: Mapping[str, Any]) -> dict[str, float]:
-        """Test loss and accuracy, unless the loop gave them, and what the callback measures."""
+        """Test loss, accuracy and mIoU, unless the loop gave its own, and what the callback measures."""
         module = self._as_module(model)
         found: dict[str, float] = {}
         if self._test is not None and not {"test_loss", "test_accuracy"} & record.keys():
             device = next(module.parameters()).device
-            here = Landscape(module, self._test, device=device).evaluate()
-            found = {"test_loss": here.loss, **({} if here.accuracy is None else {"test_accuracy": here.accuracy})}
+            here = Landscape(module, self._test, device=device, task=self._recipe.data["task"]).evaluate()
+            scores = {"test_loss": here.loss, "test_accuracy": here.accuracy, "test_miou": here.mean_iou}
+            found = {name: value for name, value in scores.items() if value is not None}
         own = {} if self._callback is None else dict(self._callback(module, step))
         return {**found, **{name: number(name, value) for name, value in own.items()}}
 
