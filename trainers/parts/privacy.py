@@ -138,8 +138,9 @@ def accounting() -> Any:
 @cache
 def _one_round(noise: float, share: float) -> Any:
     """The privacy loss of a round: adding a client and removing one, the worse of both."""
-    # Losses are of the size of q/σ, or of 1/(2σ²) with little noise: finer steps than these change ε by less than 1 %.
-    interval = max(1e-5, min(1e-3 * max(1.0, 0.5 / noise**2), 0.1 * share / noise))
+    # Losses are of the size of q/σ, or of 1/(2σ²) with little noise: finer steps than these change ε by 0.1 % at most.
+    # They would take time after every round, the more the later, as the losses of many rounds reach farther.
+    interval = max(1e-5, min(4e-3 * max(1.0, 0.5 / noise**2), 0.1 * share / noise))
     return accounting().from_gaussian_mechanism(
         noise, sampling_prob=share, value_discretization_interval=interval, pessimistic_estimate=True
     )

@@ -147,6 +147,7 @@ class Ranks:
             self._ending = self._ending or (self.rank, None)  # what comes from now on is no reason any more
         if self._timer is not None:
             self._timer.cancel()
+            self._timer = None
         if ending is not None and ending[1] is not None and str(error) == ending[1].facts.get("told"):
             ending = None  # what all ranks fail with is no rank's own
         word = Message(END, _why(error) if error is not None and ending is None else {"why": "done"})
@@ -159,6 +160,8 @@ class Ranks:
         if self._links and (error is not None or ending is not None):
             gone = ending is not None and ending[1] is None
             leave_reports_to_first(self.rank == 0 and not gone)
+        # The links hold this object: in that cycle a group's connections and threads would outlive the run.
+        self._links, self._group = {}, None
         if ending is not None:
             raise self._reason(*ending) from error
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -176,16 +176,17 @@ class RunDirectory:
         self._clean_up()
         (self.path / "result.json").unlink(missing_ok=True)
         write_json(file, {**config, **self._named(), "versions": versions()})
-        state = self._state() if resume and (self.path / "state.pt").exists() else None
-        self.cut_metrics(state["round"] if state else 0)
+        recorded = self.metrics()
+        state = self._state(recorded) if resume and (self.path / "state.pt").exists() else None
+        self.cut_metrics(state["round"] if state else 0, recorded)
         return state
 
     def _named(self) -> dict[str, str]:
         """The protocol by name, of a run that has one."""
         return {"protocol": self._protocol} if self._protocol else {}
 
-    def _state(self) -> dict[str, Any]:
-        """``state.pt``, of which the federation checks the rest.
+    def _state(self, recorded: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+        """``state.pt``, of which the federation checks the rest; ``recorded`` is what :meth:`metrics` gives.
 
         Raises:
             FedscapeError: it cannot be read, is damaged, or is of a round that is not recorded.
@@ -194,8 +195,7 @@ class RunDirectory:
         state: dict[str, Any] = load_torch(file)
         require(state, Keyed(Text(100), Anything()), file)
         require(state.get("round"), Number(0, whole=True), f"{file}: the round")
-        recorded = {record["round"] for record in self.metrics()} | {0}
-        if state["round"] not in recorded:
+        if state["round"] not in {record["round"] for record in recorded} | {0}:
             raise FedscapeError(
                 f"{file} is of round {state['round']}, which metrics.jsonl does not have: start the run anew with "
                 "another --out"
@@ -274,13 +274,17 @@ class RunDirectory:
         """
         return read_metrics(self.path)
 
-    def cut_metrics(self, round: int) -> None:
+    def cut_metrics(self, round: int, recorded: Sequence[dict[str, Any]] | None = None) -> None:
         """Drop the records of later rounds, and those of a round that is there twice.
+
+        Args:
+            round: the last one that stays.
+            recorded: what :meth:`metrics` gives, where it has been read.
 
         Raises:
             FedscapeError: a line is damaged; the file cannot be written.
         """
-        records, repeated = without_repeats(self.metrics())
+        records, repeated = without_repeats(self.metrics() if recorded is None else recorded)
         if repeated:
             notice(
                 f"{self.path / 'metrics.jsonl'} had {repeated} rounds twice, as two processes had resumed the run at "

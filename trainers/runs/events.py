@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal
@@ -36,7 +36,7 @@ class Events:
 
 
 @contextmanager
-def events(log: LogName | None, folder: Path, recorded: Sequence[Mapping[str, Any]]) -> Iterator[Events]:
+def events(log: LogName | None, folder: Path, recorded: Callable[[], Sequence[Mapping[str, Any]]]) -> Iterator[Events]:
     """The event files of a run, open.
 
     They begin with the rounds that are recorded, and tell TensorBoard to drop all steps that files of before have
@@ -45,7 +45,7 @@ def events(log: LogName | None, folder: Path, recorded: Sequence[Mapping[str, An
     Args:
         log: what was asked for.
         folder: the run directory; the files are in its folder ``tensorboard``.
-        recorded: the rounds of ``metrics.jsonl``.
+        recorded: reads the rounds of ``metrics.jsonl``.
 
     Raises:
         FedscapeError: the package is not installed.
@@ -55,7 +55,7 @@ def events(log: LogName | None, folder: Path, recorded: Sequence[Mapping[str, An
         return
     with summary_writer()(str(folder / FOLDER), purge_step=0) as writer:
         found = Events(writer)
-        for record in recorded:
+        for record in recorded():
             found.add(record)
         yield found
 

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from landscape.checkpoints.checkpoint import Checkpoint
 from landscape.checkpoints.fitting import fitted, renamed, state_tensors
 from landscape.compute.devices import DTYPES
-from landscape.datasets import Dataset
+from landscape.data.samples import Samples
 from landscape.errors import FedscapeError
 from landscape.landscape import Landscape
 from landscape.space import ParameterSpace
@@ -50,15 +50,14 @@ class Recorder:
         self,
         directory: RunDirectory,
         recipe: Recipe,
-        dataset: Dataset,
+        test: Samples | None,
         module: nn.Module,
         every: int,
         callback: Callback | None,
-        evaluate: bool,
     ) -> None:
         self.path, self.step = directory.path, 0
-        self._directory, self._recipe, self._dataset, self._module = directory, recipe, dataset, module
-        self._every, self._callback, self._evaluate = every, callback, evaluate
+        self._directory, self._recipe, self._test, self._module = directory, recipe, test, module
+        self._every, self._callback, self._released = every, callback, False
         self._latest: tuple[int, dict[str, Any], Weights, list[int]] | None = None
         self._before: int | None = None
         self._diverged: tuple[int, str] | None = None
@@ -89,8 +88,13 @@ class Recorder:
 
         Raises:
             FedscapeError: a step that is not greater than the last one, a value that is no number, weights that are not
-                those of the model named at the start; a file cannot be written.
+                those of the model named at the start; a file cannot be written; the ``with`` block has ended.
         """
+        if self._released:
+            raise FedscapeError(
+                f"the recording of {self.path} has ended: call record inside of its with block, or go on with "
+                "resume=True"
+            )
         self._require_next(step)
         now = time.perf_counter()
         numbers = {"train_loss" if name == "loss" else name: number(name, value) for name, value in values.items()}
@@ -140,8 +144,11 @@ class Recorder:
         self._directory.save_result(ended)
 
     def release(self) -> None:
-        """Let the last model go: it is the loop's own, and may go although the recorder stays."""
-        self._latest = None
+        """Take no more records, and let go what may be large, although the recorder stays: the loop's model, the data.
+
+        Another process may write into the directory from now on.
+        """
+        self._latest, self._test, self._callback, self._released = None, None, None, True
 
     def _require_next(self, step: int) -> None:
         if isinstance(step, bool) or not isinstance(step, int) or step < 0:
@@ -151,13 +158,14 @@ class Recorder:
             raise FedscapeError(f"step {step} comes after step {last}, which is recorded: give ascending steps")
 
     def _measured(self, model: Weights, step: int, record: Mapping[str, Any]) -> dict[str, float]:
-        """Test loss and accuracy, unless the loop gave them, and what the callback measures."""
+        """Test loss, accuracy and mIoU, unless the loop gave its own, and what the callback measures."""
         module = self._as_module(model)
         found: dict[str, float] = {}
-        if self._evaluate and not {"test_loss", "test_accuracy"} & record.keys():
+        if self._test is not None and not {"test_loss", "test_accuracy"} & record.keys():
             device = next(module.parameters()).device
-            here = Landscape(module, self._dataset.test, device=device).evaluate()
-            found = {"test_loss": here.loss, **({} if here.accuracy is None else {"test_accuracy": here.accuracy})}
+            here = Landscape(module, self._test, device=device, task=self._recipe.data["task"]).evaluate()
+            scores = {"test_loss": here.loss, "test_accuracy": here.accuracy, "test_miou": here.mean_iou}
+            found = {name: value for name, value in scores.items() if value is not None}
         own = {} if self._callback is None else dict(self._callback(module, step))
         return {**found, **{name: number(name, value) for name, value in own.items()}}
 

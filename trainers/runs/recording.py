@@ -64,7 +64,8 @@ def recording(
             count alike, or numbers in proportion; unless given they are not known, and there is no such file.
         every: steps between two kept models (``rounds/NNNNN.pt``); 0: the last one alone (``ckpt.pt``).
         callback: measures more of each kept model; it must leave the model as it is.
-        evaluate: measure test loss and accuracy of kept models whose step does not come with them.
+        evaluate: measure test loss and accuracy (and mIoU of a segmentation) of kept models whose step does not come
+            with them.
         seed: to record.
         resume: go on after the last kept model (:meth:`Recorder.restore`); later records are dropped.
         force: take a directory that holds other files.
@@ -125,7 +126,7 @@ def recording(
     )
     directory = RunDirectory(out)
     with directory.owned(resume=resume, force=force):
-        recorder = Recorder(directory, recipe, dataset, module, every, callback, evaluate)
+        recorder = Recorder(directory, recipe, dataset.test if evaluate else None, module, every, callback)
         recorder.step = _opened(directory, config)
         if clients is not None:
             directory.save_partition(clients)

@@ -121,7 +121,7 @@ class _Training(RunObjects):
         title = algorithm_name(self.algorithm)
         with (
             Progress(title, settings.rounds, done=federation.round, unit="rounds", enabled=progress) as bar,
-            events(log, self.directory.path, self.directory.metrics()) as logged,
+            events(log, self.directory.path, self.directory.metrics) as logged,
             deferring() as stop,
         ):
             while federation.round < settings.rounds:

@@ -8,6 +8,7 @@ from scipy import integrate, optimize
 from scipy.stats import norm
 
 from trainers import ClientPrivacy
+from trainers.parts.privacy import _one_round
 
 
 def gaussian_delta(epsilon, sigma):
@@ -68,6 +69,21 @@ def test_over_rounds_it_is_that_of_other_accountants(share, sigma, rounds, numer
 
     theirs = PLDAccountant().compose(PoissonSampledDpEvent(share, GaussianDpEvent(sigma)), rounds)
     assert ours == pytest.approx(theirs.get_epsilon(1e-5), rel=1e-3)
+
+
+@pytest.mark.parametrize(("sigma", "share"), [(1.0, 0.25), pytest.param(5.0, 0.1, marks=pytest.mark.slow)])
+def test_steps_of_the_losses_are_as_coarse_as_they_may_be(sigma, share):
+    """ε comes after each round: its time goes with the number of losses, which grows with the rounds."""
+    from dp_accounting.pld import privacy_loss_distribution
+
+    rounds, ours = 300, _one_round(sigma, share)
+    step = ours._pmf_remove._discretization
+    finer = privacy_loss_distribution.from_gaussian_mechanism(
+        sigma, sampling_prob=share, value_discretization_interval=step / 8
+    )
+    exact = finer.self_compose(rounds).get_epsilon_for_delta(1e-5)
+    assert 0 <= ClientPrivacy(sigma).epsilon(rounds, share) / exact - 1 < 1e-3
+    assert ours.self_compose(rounds)._pmf_remove.size < 30_000
 
 
 def test_epsilon_grows_with_rounds_and_clients_and_falls_with_noise():

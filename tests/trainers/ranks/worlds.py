@@ -1,5 +1,6 @@
 """Runs in worlds of several ranks: one world is started and trains many runs, one after the other."""
 
+import gc
 import json
 import multiprocessing
 from datetime import timedelta
@@ -11,6 +12,7 @@ from torch import nn
 
 from tests.processes import run_ranks
 from trainers import Settings, train
+from trainers.ranks import Ranks
 
 SETTINGS = {
     "rounds": 2,
@@ -64,10 +66,13 @@ def _train_all(rank, world, cases, folder, more):
     multiprocessing.current_process().daemon = False
     torch.set_num_threads(1)
     enter(rank, world, folder / "meeting")
+    gc.disable()
     for name, case in cases.items():
         ended = run(case, folder / name, **more)
         assert ended.status == "finished"
         assert ended.metrics == json_lines(folder / name / "metrics.jsonl")
+    # Each would keep the connections and threads of its run until the next collection.
+    assert not [found for found in gc.get_objects() if type(found) is Ranks]
     dist.barrier()
     dist.destroy_process_group()
 

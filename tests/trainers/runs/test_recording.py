@@ -192,8 +192,15 @@ def test_tied_weights_are_recorded_once_and_come_back(tmp_path, monkeypatch, giv
     assert told["test_loss"] == pytest.approx(expected, rel=1e-5)
 
 
-def test_a_loops_model_goes_though_its_recorder_stays(tmp_path):
-    module = net()
+def test_a_loops_model_and_data_go_though_its_recorder_stays(tmp_path, monkeypatch):
+    module, loaded = net(), []
+
+    def load(*given):
+        found = load_dataset(*given)
+        loaded.extend(weakref.ref(part) for part in (found.train, found.test))
+        return found
+
+    monkeypatch.setattr("trainers.runs.recording.load_dataset", load)
     with recording(tmp_path / "ended", **DIGITS) as ended:
         ended(module, 1)
     with suppress(KeyboardInterrupt), recording(tmp_path / "stopped", **DIGITS) as stopped:
@@ -202,7 +209,22 @@ def test_a_loops_model_goes_though_its_recorder_stays(tmp_path):
     gone = weakref.ref(module)
     del module
     assert gone() is None
+    assert len(loaded) == 4
+    assert not any(each() for each in loaded)
     assert (ended.path.name, stopped.path.name) == ("ended", "stopped")
+
+
+def test_an_ended_recording_takes_no_more_records(tmp_path):
+    """Another process may have gone on in its directory since."""
+    with recording(tmp_path, **DIGITS) as record:
+        record(net(), 1)
+    before = (tmp_path / "metrics.jsonl").read_bytes()
+    with pytest.raises(FedscapeError, match="has ended: call record inside of its with block"):
+        record(net(), 2)
+    assert (tmp_path / "metrics.jsonl").read_bytes() == before
+    module = net(seed=1)
+    assert record.restore(module) == 1
+    assert torch.equal(module[1].weight, net()[1].weight)
 
 
 def test_a_loop_that_diverges_keeps_its_last_good_model(tmp_path):

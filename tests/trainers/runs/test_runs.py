@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 
+import trainers.runs.directory
 import trainers.runs.run
 from landscape import Checkpoint, FedscapeError, Landscape
 from tests.processes import start_process
@@ -18,6 +19,7 @@ from trainers import ALGORITHMS, Centralised, FedAvg, FedSAM, FedSMOO, Settings,
 from trainers.__main__ import main
 from trainers.federation import Federation
 from trainers.runs import read_runs
+from trainers.runs.stored import read_metrics
 from trainers.tables import report
 
 PATIENCE = 300.0
@@ -280,6 +282,16 @@ def test_resuming_forgets_how_the_run_had_ended(tmp_path, monkeypatch):
     train(FedAvg(), Settings(**{**SHORT, "rounds": 4}), out=tmp_path, resume=True)
     assert seen == [False, False]
     assert json.loads((tmp_path / "result.json").read_text())["round"] == 4
+
+
+def test_a_resumed_run_reads_its_rounds_where_it_goes_on_and_at_its_end(tmp_path, monkeypatch):
+    """Of tens of thousands of rounds each time takes seconds."""
+    train(FedAvg(), Settings(**{**SHORT, "rounds": 1}), out=tmp_path)
+    directory, read = trainers.runs.directory, []
+    monkeypatch.setattr(directory, "read_metrics", lambda folder: read.append(folder) or read_metrics(folder))
+    run = train(FedAvg(), Settings(**{**SHORT, "rounds": 3}), out=tmp_path, resume=True)
+    assert read == [tmp_path, tmp_path]
+    assert [record["round"] for record in run.metrics] == [1, 2, 3]
 
 
 def test_centralised_records_what_it_used_and_sends_nothing(tmp_path):

@@ -2,6 +2,7 @@
 
 import json
 import re
+from operator import and_, or_
 
 import pytest
 import torch
@@ -14,7 +15,7 @@ from landscape.batchnorm import BatchStatistics
 from landscape.tasks import IGNORED, mean_iou, pixel_cross_entropy
 from landscape.terminal.command import run as command
 from tests.trainers.runs.shapes import CLASSES, drawn, network, shapes
-from trainers import Parts, Scaffold, Settings, train
+from trainers import Parts, Scaffold, Settings, recording, train
 from trainers.__main__ import main
 from trainers.algorithms import FedAvg, FedSAM
 from trainers.federation.local import Batch, LocalWork, WholeData, draw
@@ -51,6 +52,26 @@ def test_a_federation_learns_to_segment(run):
     assert last["test_loss"] < 0.4 * first.value()
     assert last["test_miou"] > 0.6 > first.mean_iou() + 0.2
     assert last["test_accuracy"] > 0.9
+
+
+def test_a_recorded_loop_has_the_scores_of_its_pixels(tmp_path):
+    """Of all pixels with a label the share of right ones; of a class, pixels in both maps by pixels in either."""
+    data, module = shapes(None), network((1, 12, 12), CLASSES)
+    with recording(tmp_path, model=NETWORK, data=SHAPES, every=1) as record:
+        told = record(module, 1)
+    x, y = data.test.batch(slice(0, len(data.test)), torch.float32)
+    with torch.no_grad():
+        outputs = module.eval()(x)
+        loss = nn.functional.cross_entropy(outputs, y.long(), ignore_index=IGNORED).item()  # as many in each image
+    guesses = outputs.argmax(1)
+    pairs = [pair for pair in zip(guesses.flatten().tolist(), y.flatten().tolist(), strict=True) if pair[1] != IGNORED]
+    right = sum(guess == label for guess, label in pairs)
+    shares = []
+    for one in range(CLASSES):
+        both, either = (sum(how(one == guess, one == label) for guess, label in pairs) for how in (and_, or_))
+        shares.append(both / either)
+    expected = loss, right / len(pairs), sum(shares) / CLASSES
+    assert (told["test_loss"], told["test_accuracy"], told["test_miou"]) == pytest.approx(expected, rel=1e-6)
 
 
 def test_scores_are_those_of_the_checkpoint_on_the_test_images(run):
