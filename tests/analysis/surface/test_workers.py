@@ -203,7 +203,9 @@ def test_a_script_that_cannot_be_spawned_from_is_told_so(tmp_path):
     command = [sys.executable, tmp_path / "script.py"]
     ended = subprocess.run(command, env=environment, capture_output=True, text=True)
     assert ended.returncode == 1
-    assert "FedscapeError: the worker processes could not start: a script that measures needs" in ended.stderr
+    assert ended.stderr.endswith("put it there, or leave out workers\n")
+    assert "FedscapeError: the worker processes could not start: each reads the script" in ended.stderr
+    assert ended.stderr.count("Traceback") == 1  # the processes themselves say nothing
 
 
 @pytest.mark.slow
