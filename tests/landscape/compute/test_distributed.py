@@ -14,7 +14,6 @@ import torch.distributed as dist
 
 from analysis import Fisher, GaussNewton, Hessian, largest_eigenpairs
 from landscape import FedscapeError, Landscape, Samples
-from landscape.compute import distributed
 from landscape.compute.devices import resolve_device
 from landscape.compute.distributed import joined, rank_and_world, report_once, start_from_environment, sum_over_ranks
 from landscape.terminal.command import run
@@ -139,19 +138,6 @@ def test_all_ranks_refuse_alike_and_none_waits(tmp_path):
     said = [torch.load(tmp_path / f"{rank}.pt") for rank in range(3)]
     assert said[0] == said[1] == said[2]
     assert len(said[0]) == 6
-
-
-def meet_and_part(rank: int, world: int, folder: str) -> None:
-    torch.set_num_threads(1)
-    for k in range(100):
-        with group_of(rank, world, f"{folder}/{k}"):
-            pass
-
-
-@pytest.mark.slow
-def test_ranks_that_part_at_once_do_not_end_those_who_are_still_meeting(tmp_path):
-    """They did, with "Connection closed by peer" or a wait for ever, in one of a few dozen groups."""
-    run_ranks(meet_and_part, 3, str(tmp_path), seconds=PATIENCE.seconds)
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -303,21 +289,6 @@ class WatchedStore:
         except RuntimeError:
             self.vain += 1
             raise
-
-
-def test_under_torchrun_ranks_part_together_or_after_their_patience(monkeypatch):
-    store = WatchedStore()
-    monkeypatch.setattr(distributed, "_torchrun_store", lambda: store)
-    monkeypatch.setattr(distributed, "rank_and_world", lambda: (0, 2))
-    monkeypatch.setattr(distributed, "_groups", iter((0, 1)))
-    monkeypatch.setattr(distributed, "PATIENCE", timedelta(milliseconds=10))
-    distributed._part()
-    assert (store.vain, store.get("done/0/0")) == (1, b"")  # the other has not come to the end of this group
-    store.set("done/1/1", "")
-    distributed._part()
-    assert store.vain == 1
-    monkeypatch.undo()
-    distributed._part()  # alone there is nobody to wait for
 
 
 class TestFailures:
