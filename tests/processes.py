@@ -24,7 +24,10 @@ import torch.multiprocessing as mp
 
 _CONTEXT = multiprocessing.get_context("forkserver")
 _CONTEXT.set_forkserver_preload(
-    ["torch.distributed", "scipy.interpolate", "analysis.surface", "analysis.hessian", "trainers.__main__"]
+    [
+        *("torch.distributed", "scipy.interpolate", "sklearn.datasets"),
+        *("analysis.surface", "analysis.hessian", "trainers.__main__"),
+    ]
 )
 
 PATIENCE = timedelta(seconds=600)
