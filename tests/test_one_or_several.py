@@ -76,7 +76,7 @@ def test_one_recorded_run_is_tabled(run):
 
 
 def test_one_pattern_chooses_what_it_matches_alone(run):
-    """Its letters would choose everything: one of them is ``*``."""
+    """As patterns its letters would be ``*``, which chooses everything, and others that match nothing."""
     whole = Landscape.from_checkpoint(run / "ckpt.pt", **CPU)
     biases = sum(entry.stop - entry.start for entry in whole.space.entries if entry.name.endswith("bias"))
     found = measure_hessian(whole, 1, block="*.bias", trace=False)
