@@ -12,6 +12,7 @@ import torch
 
 from landscape import Checkpoint, FedscapeError, Landscape
 from landscape.checkpoints.foreign import open_checkpoint
+from landscape.several import several
 from landscape.storage.display import Shown
 
 
@@ -51,7 +52,7 @@ class ClientAccuracies(Shown):
 
 
 def client_accuracies(
-    checkpoints: Sequence[Checkpoint | str | Path],
+    checkpoints: Sequence[Checkpoint | str | Path] | Checkpoint | str | Path,
     clients: Sequence[int] | None = None,
     *,
     device: str | torch.device = "auto",
@@ -63,7 +64,7 @@ def client_accuracies(
     ECCV 2022, fig. 3).
 
     Args:
-        checkpoints: of one run, files or loaded, in any order.
+        checkpoints: of one run, files or loaded, in any order; one or several.
         clients: their ids; all unless given.
         device, data_dir, batch_size, stream: as in :meth:`landscape.Landscape.from_checkpoint`.
 
@@ -82,9 +83,10 @@ def client_accuracies(
         >>> found.rounds.tolist(), found.accuracy.shape
         ([0, 1, 2], (3, 4))
     """
-    if not checkpoints:
+    given: list[Checkpoint | str | Path] = several(checkpoints)
+    if not given:
         raise FedscapeError("no checkpoint is given: give at least one")
-    loaded = sorted((open_checkpoint(each, None, None, data_dir) for each in checkpoints), key=lambda each: each.round)
+    loaded = sorted((open_checkpoint(each, None, None, data_dir) for each in given), key=lambda each: each.round)
     last = loaded[-1]
     dataset = last.load_dataset(data_dir=data_dir)
     partition = last.partition(dataset)

@@ -18,11 +18,12 @@ from figures.measurements import Measurements
 from figures.report import Origin, Subject, contents, grouped, named, read_alignments, report_page
 from figures.runs import open_run
 from landscape import FedscapeError
+from landscape.several import several
 from landscape.storage.files import write_text
 
 
 def write_report(
-    checkpoints: Sequence[str | Path],
+    checkpoints: Sequence[str | Path] | str | Path,
     out: str | Path,
     recipe: Recipe | None = None,
     *,
@@ -36,7 +37,7 @@ def write_report(
     Runs that differ in their seed alone are one group; the verdict compares each group with the first.
 
     Args:
-        checkpoints: run directories (their last models) or checkpoints of one data set.
+        checkpoints: run directories (their last models) or checkpoints of one data set; one or several.
         out: the page, ``.html``.  Measurements are kept in a folder of its name without the ending: the next call
             reads them again, and continues those that were interrupted.
         recipe: what is measured.
@@ -61,17 +62,18 @@ def write_report(
     return subjects
 
 
-def opened(paths: Sequence[str | Path], source: Source) -> list[Origin]:
+def opened(paths: Sequence[str | Path] | str | Path, source: Source) -> list[Origin]:
     """Models with what is recorded of their runs.
 
     Args:
-        paths: run directories or checkpoints.
+        paths: run directories or checkpoints, one or several.
         source: what files from elsewhere leave unsaid.
 
     Raises:
         FedscapeError: no model, one given twice, models of different data, one that cannot be loaded.
     """
-    runs = [open_run(path, **source.naming, device=source.device) for path in paths]
+    given: list[str | Path] = several(paths)
+    runs = [open_run(path, **source.naming, device=source.device) for path in given]
     if not runs:
         raise FedscapeError("a report is of at least one model: give run directories or checkpoints")
     require_one_data_set([run.checkpoint for run in runs])

@@ -14,6 +14,7 @@ from torch.overrides import TorchFunctionMode
 
 from landscape.errors import FedscapeError
 from landscape.name_patterns import matches, matching_names
+from landscape.several import several
 
 ACTIVATIONS = {
     "celu", "elu", "gelu", "glu", "hardshrink", "hardsigmoid", "hardswish", "hardtanh", "leaky_relu", "log_sigmoid",
@@ -178,6 +179,8 @@ class MAN:
     def __post_init__(self) -> None:
         if not 0 <= self.zeta < math.inf:
             raise FedscapeError(f"MAN's ζ is {self.zeta}: it must be 0 or more")
+        for name in ("layers", "variance"):  # one glob may be given alone
+            object.__setattr__(self, name, tuple(several(getattr(self, name))))
 
     @property
     def weight(self) -> float:

@@ -1,5 +1,6 @@
 """The exception for errors that the user can correct."""
 
+import sysconfig
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -8,6 +9,8 @@ from pathlib import Path
 _PACKAGES = ("landscape", "trainers", "analysis", "figures")
 _BETWEEN = (*_PACKAGES, "torch", "importlib", "contextlib")
 """Packages whose lines say nothing of a user's own code."""
+_INSTALLED = tuple(sysconfig.get_paths()[name] for name in ("stdlib", "purelib", "platlib"))
+"""Where Python's own modules and installed packages lie, which a user's code may call."""
 
 
 class FedscapeError(ValueError):
@@ -38,11 +41,21 @@ def said_by(error: BaseException) -> str:
         "KeyError: 'images'"
     """
     text = f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
-    own = ""
-    for frame, line in traceback.walk_tb(error.__traceback__):
-        if str(frame.f_globals.get("__name__", "")).partition(".")[0] not in _BETWEEN:
-            own = f" ({Path(frame.f_code.co_filename).name}, line {line})"
-    return text + own
+    lines = [
+        (frame.f_code.co_filename, line)
+        for frame, line in traceback.walk_tb(error.__traceback__)
+        if str(frame.f_globals.get("__name__", "")).partition(".")[0] not in _BETWEEN
+    ]
+    if not lines:
+        return text
+    file, line = ([each for each in lines if not each[0].startswith(_INSTALLED)] or lines)[-1]
+    return f"{text} ({Path(file).name}, line {line})"
+
+
+def comes_through(error: BaseException, kind: type) -> bool:
+    """Whether an error came out of a user's own class: out of a module of it, or of one that it is made from."""
+    own = {each.__module__ for each in kind.__mro__ if each.__module__.partition(".")[0] not in (*_BETWEEN, "builtins")}
+    return any(frame.f_globals.get("__name__") in own for frame, _ in traceback.walk_tb(error.__traceback__))
 
 
 @contextmanager

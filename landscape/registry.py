@@ -7,7 +7,7 @@ import importlib
 from collections.abc import Callable, Iterator, Sequence
 from typing import Generic, TypeVar
 
-from landscape.errors import FedscapeError
+from landscape.errors import FedscapeError, said_by
 
 T = TypeVar("T")
 
@@ -88,8 +88,8 @@ class Registry(Generic[T]):
         try:
             thing = getattr(importlib.import_module(module_name), attribute)
         except Exception as error:  # the user's module may raise anything
-            what = "" if isinstance(error, ImportError) else f"{type(error).__name__}: "
-            raise FedscapeError(f"cannot import the {self.kind} '{name}': {what}{error}") from error
+            what = str(error) if isinstance(error, ImportError) else said_by(error)
+            raise FedscapeError(f"cannot import the {self.kind} '{name}': {what}") from error
         if not callable(thing):
             raise FedscapeError(
                 f"the {self.kind} '{name}' is not callable: give a class or a function, not a {type(thing).__name__}"

@@ -10,18 +10,28 @@ import multiprocessing
 import os
 import socket
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import timedelta
 from multiprocessing.connection import Connection
+from pathlib import Path
 from typing import Any, TextIO
 
 import torch
+import torch.distributed as dist
 import torch.multiprocessing as mp
 
 _CONTEXT = multiprocessing.get_context("forkserver")
 _CONTEXT.set_forkserver_preload(
-    ["torch.distributed", "scipy.interpolate", "analysis.surface", "analysis.hessian", "trainers.__main__"]
+    [
+        *("torch.distributed", "scipy.interpolate", "sklearn.datasets"),
+        *("analysis.surface", "analysis.hessian", "trainers.__main__"),
+    ]
 )
+
+PATIENCE = timedelta(seconds=600)
+"""Of tests for what must come: a loaded machine may take minutes over it."""
 
 
 @dataclass
@@ -76,6 +86,22 @@ def run_ranks(target: Callable[..., None], world: int, *arguments: Any, seconds:
     for process in started.processes:
         process.kill()
     assert ended, "ranks wait for one another"
+
+
+@contextmanager
+def group_of(rank: int, world: int, file: str | Path) -> Iterator[None]:
+    """Inside, this process is a rank of a group of gloo's, which meets in a file.
+
+    Its processes leave together: one that closes its connections while another has not yet come out of the start, or of
+    a last sum, ends that one's with "Connection closed by peer", and a busy machine makes that likely.  The file is
+    left to whoever made its folder: with a number of ranks PyTorch would remove it when so many had let go of it.
+    """
+    store = dist.FileStore(str(file))
+    dist.init_process_group("gloo", store=store, rank=rank, world_size=world, timeout=PATIENCE)
+    yield
+    store.set(f"done/{rank}", "")
+    store.wait([f"done/{other}" for other in range(world)], PATIENCE)
+    dist.destroy_process_group()
 
 
 def as_rank(rank: int, world: int, port: int, action: Callable[..., Any], *arguments: Any) -> None:

@@ -31,7 +31,7 @@ from trainers.algorithms import ALGORITHMS, algorithm_name
 from trainers.commands import listing, partition, report
 from trainers.config import with_config
 from trainers.flags import PartFlags, part_flags
-from trainers.own import own_algorithm
+from trainers.own import own_algorithm, own_running
 from trainers.parts.parts import Parts
 from trainers.protocols import Expanded, expanded
 from trainers.ranks import launch, obey_launcher, to_launch
@@ -103,7 +103,9 @@ def read(arguments: Sequence[str]) -> Command:
     """
     arguments = with_config(arguments, kind_of, options_of)
     if arguments and ":" in arguments[0] and not arguments[0].startswith("-"):
-        return _read(arguments[0], kind_of(arguments[0]), arguments[1:])
+        kind = kind_of(arguments[0])
+        with own_running(kind):  # its __post_init__
+            return _read(arguments[0], kind, arguments[1:])
     there = {name: _does(kind) for name, kind in ALGORITHMS.items()}
     there["package.module:Class"] = "an algorithm of your own, a subclass of trainers.Algorithm in this folder"
     there |= {name: GUIDES[f"{PROGRAM} {name}"].does for name in COMMANDS}
@@ -190,7 +192,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "log": command.output.log,
     }
     going_on = continuing(f"the rounds done so far are in {out}: the same command with --resume continues")
-    with going_on, told("round", command.output.profile if first else None):
+    with own_running(type(command.algorithm)), going_on, told("round", command.output.profile if first else None):
         result = train(command.algorithm, command.settings, command.parts, out=out, **options)
     if first:
         print(_summary(name, result, command.settings.rounds))

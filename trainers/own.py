@@ -5,12 +5,15 @@ from __future__ import annotations
 import importlib
 import inspect
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import fields
 from pathlib import Path
 from types import ModuleType
 from typing import Any, get_type_hints
 
-from landscape.errors import FedscapeError
+from landscape.compute.devices import memory_ran_out
+from landscape.errors import FedscapeError, comes_through, said_by
 from trainers.algorithm import Algorithm
 
 
@@ -60,6 +63,24 @@ def own_algorithm(name: str, taken: frozenset[str] = frozenset()) -> type[Algori
     return kind
 
 
+@contextmanager
+def own_running(kind: type[Algorithm]) -> Iterator[None]:
+    """Inside, an algorithm may run that is a user's own: what its code raises becomes one sentence with its line.
+
+    Raises:
+        FedscapeError: in place of what came out of a module of the user's.
+    """
+    try:
+        yield
+    except (FedscapeError, MemoryError):
+        raise
+    except Exception as error:  # the user's code may raise anything
+        if memory_ran_out(error) or not comes_through(error, kind):
+            raise
+        name = f"{kind.__module__}:{kind.__qualname__}"
+        raise FedscapeError(f"the algorithm '{name}' fails: {said_by(error)}") from error
+
+
 def _module(module_name: str, name: str) -> ModuleType:
     here = str(Path.cwd())
     if here not in sys.path and "" not in sys.path:  # a console script has its own folder there
@@ -75,8 +96,7 @@ def _module(module_name: str, name: str) -> ModuleType:
             ) from error
         raise FedscapeError(f"importing {module_name} for the algorithm {name} fails: {error}") from error
     except Exception as error:
-        what = f"{type(error).__name__}: {error}"
-        raise FedscapeError(f"importing {module_name} for the algorithm {name} fails: {what}") from error
+        raise FedscapeError(f"importing {module_name} for the algorithm {name} fails: {said_by(error)}") from error
 
 
 def _is_algorithm(thing: Any) -> bool:

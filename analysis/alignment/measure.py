@@ -27,6 +27,7 @@ from analysis.source import Place
 from landscape import FedscapeError
 from landscape.checkpoints.foreign import file_and_client
 from landscape.compute.cost import threads_for
+from landscape.several import several
 from landscape.terminal.progress import Progress
 from landscape.version import versions
 
@@ -68,7 +69,7 @@ def measure_alignment(
     eigen-solves and lines by clients.
 
     Args:
-        runs: run directories, or checkpoints in them.
+        runs: run directories, or checkpoints in them; one or several.
         clients: ``sampled``: those whose local models the round kept (``--save-clients``), else all; ``all``; or ids.
         rounds: every round that a run kept, instead of its last.
         asked, place: what is measured and how exactly; the model, the data and the device.  ``samples`` is at most so
@@ -84,7 +85,8 @@ def measure_alignment(
         TypeError: an option that there is not.
     """
     asked, place = grouped("measure_alignment", options, (asked or Asked(), place or Place()))
-    paths = [Path(run) for run in ([runs] if isinstance(runs, (str, Path)) else runs)]
+    given: list[str | Path] = several(runs)
+    paths = [Path(run) for run in given]
     if not paths:
         raise FedscapeError("no run is given: give at least one")
     for path in paths:

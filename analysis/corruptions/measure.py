@@ -21,6 +21,7 @@ from landscape.data.corruptions import CORRUPTIONS, SEVERITIES, generated
 from landscape.data.loaders import data_named
 from landscape.data.normalisation import Normalisation
 from landscape.data.samples import random_subset
+from landscape.several import several
 from landscape.storage.files import append_line
 from landscape.storage.schema import Number, Row, Text
 from landscape.terminal.notices import notice
@@ -29,9 +30,9 @@ from landscape.version import versions
 
 
 def measure_corruptions(
-    checkpoints: Sequence[Checkpoint | str | Path],
-    corruptions: Sequence[str] = (),
-    severities: Sequence[int] = SEVERITIES,
+    checkpoints: Sequence[Checkpoint | str | Path] | Checkpoint | str | Path,
+    corruptions: Sequence[str] | str = (),
+    severities: Sequence[int] | int = SEVERITIES,
     *,
     generate: bool = False,
     seed: int = 0,
@@ -43,9 +44,9 @@ def measure_corruptions(
     """Evaluate checkpoints on the test images of their data set under corruptions (Hendrycks & Dietterich, ICLR 2019).
 
     Args:
-        checkpoints: files or loaded checkpoints, all of one data set.
-        corruptions: of :data:`landscape.data.corruptions.CORRUPTIONS`; all there are unless given.
-        severities: of 1 to 5.
+        checkpoints: files or loaded checkpoints, all of one data set; one or several.
+        corruptions: of :data:`landscape.data.corruptions.CORRUPTIONS`, one or several; all there are unless given.
+        severities: of 1 to 5, one or several.
         generate: generate the corruptions (:mod:`landscape.data.corruptions`) instead of reading published files.
         seed: of generated corruptions.
         place: the model, the data, the device and the arithmetic in one value.
@@ -64,16 +65,18 @@ def measure_corruptions(
         TypeError: an option that there is not.
     """
     (place,) = grouped("measure_corruptions", options, (place or Place(),))
-    if not checkpoints:
+    models: list[Checkpoint | str | Path] = several(checkpoints)
+    named: list[str] = several(corruptions)
+    if not models:
         raise FedscapeError("no checkpoint is given: give at least one")
-    levels = _levels(severities)
-    loaded, dataset, folder = _loaded(checkpoints, place)
+    levels = _levels(several(severities))
+    loaded, dataset, folder = _loaded(models, place)
     clean = dataset.test if place.samples is None else random_subset(dataset.test, place.samples)
     source: CorruptedImages = (
         GeneratedImages(dataset, clean, seed) if generate else PublishedImages(dataset, folder, place.samples)
     )
-    names = _names(corruptions, source)
-    notes = () if corruptions or not generate else _left_out(clean)
+    names = _names(named, source)
+    notes = () if named or not generate else _left_out(clean)
     for note in notes:
         notice(note)
     machine: dict[str, Any] = {

@@ -22,6 +22,7 @@ from landscape.data.loaders import data_named
 from landscape.data.samples import random_subset
 from landscape.datasets import Dataset
 from landscape.partitions.partition import Partition
+from landscape.several import several
 
 Told = Callable[[int, int], None]
 """Called to report progress, with the number of clients (or rounds) done and of all."""
@@ -139,7 +140,7 @@ def _portion(whole: Landscape, indices: Tensor, samples: int | None) -> Landscap
 
 
 def client_curves(
-    checkpoints: Sequence[Checkpoint | str | Path],
+    checkpoints: Sequence[Checkpoint | str | Path] | Checkpoint | str | Path,
     clients: Sequence[int] | None = None,
     top: int = 1,
     local: bool = False,
@@ -153,7 +154,7 @@ def client_curves(
     ``clients`` those are measured in each round that were sampled in it.
 
     Args:
-        checkpoints: files or loaded checkpoints, in any order.
+        checkpoints: files or loaded checkpoints, in any order; one or several.
         clients, top, local, options: as in :func:`client_eigenvalues`.
         told: called after each checkpoint.
 
@@ -162,7 +163,8 @@ def client_curves(
     """
     measured: list[ClientEigenvalues] = []
     left_out: dict[int, str] = {}
-    for i, item in enumerate(checkpoints):
+    items: list[Checkpoint | str | Path] = several(checkpoints)
+    for i, item in enumerate(items):
         checkpoint = open_checkpoint(item, **{name: options.get(name) for name in _NAMING})
         wanted: Sequence[int] | None = clients
         if local:
@@ -171,7 +173,7 @@ def client_curves(
         if wanted is None or wanted:
             measured.append(client_eigenvalues(checkpoint, wanted, top, local, **options))
         if told is not None:
-            told(i + 1, len(checkpoints))
+            told(i + 1, len(items))
     if not measured:
         raise FedscapeError(
             "none of the checkpoints carries a local model of these clients: train with --save-clients"

@@ -15,6 +15,7 @@ from analysis.hessian.spectrum.operators import Hessian
 from analysis.hessian.spectrum.refinement import refined, spent
 from landscape import FedscapeError, Landscape
 from landscape.activations import Recorder, mean_square, weight_layers, weight_matrices
+from landscape.several import several
 from landscape.storage.display import Shown
 from landscape.storage.schema import Agree, Items, Maybe, Number, Record, Table, Text, Truth, printable
 
@@ -197,7 +198,7 @@ def layer_eigenvalues(
     w: Tensor | None = None,
     top: int = 1,
     *,
-    layers: Sequence[str] | None = None,
+    layers: Sequence[str] | str | None = None,
     tolerance: float = 1e-3,
     max_products: int | None = None,
     seed: int = 0,
@@ -211,7 +212,7 @@ def layer_eigenvalues(
         landscape: the loss.
         w: the point, [d]; the landscape's own unless given.
         top: how many of each.
-        layers: the modules' names; all unless given.
+        layers: the modules' names, or one; all unless given.
         tolerance, max_products, seed: as in :func:`analysis.hessian.spectrum.eigen.largest_eigenpairs`.
         refine: end eigenvalues in float32 with one product each in float64
             (:func:`analysis.hessian.spectrum.refinement.refined`).
@@ -220,10 +221,9 @@ def layer_eigenvalues(
         FedscapeError: an unknown layer, no eigenvalue asked for, products that are not finite.
     """
     there = landscape.space.layers()
-    unknown = [name for name in layers or () if name not in there]
-    if unknown:
+    names = tuple(there if layers is None else several(layers))
+    if unknown := [name for name in names if name not in there]:
         raise FedscapeError(f"there is no layer '{unknown[0]}' with parameters: there are {', '.join(there)}")
-    names = tuple(there if layers is None else layers)
     if top < 1:
         raise FedscapeError(f"{top} eigenvalues are asked for: give at least 1")
     values, bounds = np.full((2, len(names), top), np.nan)

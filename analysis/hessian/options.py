@@ -19,6 +19,7 @@ from analysis.hessian.spectrum.wanted import Which, check_ratios, read_ratio
 from analysis.source import option
 from landscape import FedscapeError
 from landscape.activations import MAN
+from landscape.several import several
 from landscape.storage.outputs import ForceFlag
 
 GraphMemory = int | str | None
@@ -61,6 +62,9 @@ class Spectrum:
     """add MAN's regulariser ZETA Σ_l mean(a_l²) of the activations to the loss (its published code halves ZETA)"""
     block: Annotated[Sequence[str], _read_as(tuple[str, ...], "PATTERN [PATTERN ...]", "all parameters")] = ()
     """only the block of these parameters: layers or modules by name, globs over all names (layer1 '*.weight')"""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "block", tuple(several(self.block)))  # one may be given alone
 
     @property
     def pairs(self) -> list[tuple[int, int]]:

@@ -30,6 +30,7 @@ from landscape import Checkpoint, Landscape
 from landscape.compute.devices import cpu_threads
 from landscape.compute.distributed import apart, rank_and_world, sum_over_ranks
 from landscape.evaluation import check_bf16
+from landscape.several import several
 from landscape.storage.digests import tensor_digest
 from landscape.storage.lock import sole_writer
 from landscape.storage.schema import printable
@@ -46,7 +47,7 @@ def measure_surface(
     seed: int | None = None,
     store: str | Path | None = None,
     *split_to_dtype: Any,
-    others: Sequence[Checkpoint | str | Path] = (),
+    others: Sequence[Checkpoint | str | Path] | Checkpoint | str | Path = (),
     source: SurfaceSource | None = None,
     grid: Grid | None = None,
     quantities: Quantities | None = None,
@@ -78,7 +79,7 @@ def measure_surface(
             one that never was, bit for bit on one machine with as many threads.
         split_to_dtype: ``split``, ``samples``, ``clients``, ``device`` and ``dtype``, in this order, where they are not
             given by name.
-        others: the models beside the subject.
+        others: the models beside the subject, one or several.
         source: the options ``split``, ``samples``, ``clients``, ``device``, ``dtype``, ``data_dir``, ``model``,
             ``data``, ``batch_size`` and ``stream`` in one value.
         grid: those from ``plane`` to ``directions``, and ``points``, ``span`` and ``seed``.
@@ -143,7 +144,7 @@ def measure_surface(
     asked = Request(*grouped("measure_surface", named, groups))
     asked.check()
     path = None if store is None else Path(store)
-    what = Subject.open(subject, others, asked.source, asked.quantities)
+    what = Subject.open(subject, several(others), asked.source, asked.quantities)
     processes = workers_for(what.landscape.device, asked.effort.workers, gradients=asked.quantities.lambda_max)
     if asked.effort.bf16:
         check_bf16(what.landscape.precision)  # before the plane, which may take long

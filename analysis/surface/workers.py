@@ -22,6 +22,7 @@ from landscape import FedscapeError
 from landscape.compute.devices import cpu_threads
 from landscape.compute.distributed import apart, rank_and_world, sum_over_ranks
 from landscape.compute.memory import keep_freed_memory
+from landscape.terminal.pools import begin_no_pool_in_a_pool, not_begun
 from landscape.terminal.stopping import deaf, deferring
 
 Place = tuple[float, float]
@@ -101,7 +102,8 @@ class Workers:
         """Inside, points can be measured.
 
         Raises:
-            FedscapeError: processes are to be spawned, and what is measured cannot be sent to them.
+            FedscapeError: processes are to be spawned, and what is measured cannot be sent to them, or a script asks
+                for them outside of ``if __name__ == "__main__":``.
         """
         if self._processes == 1:
             yield self
@@ -111,6 +113,7 @@ class Workers:
             fork = multiprocessing.get_context("fork")
             self._pool = ProcessPoolExecutor(self._processes, fork, _begin_forked, (self._points, os.getpid()))
         else:
+            begin_no_pool_in_a_pool()
             spawn, sent = multiprocessing.get_context("spawn"), _pickled(self._points, self._processes)
             self._pool = ProcessPoolExecutor(self._processes, spawn, _begin_spawned, (sent,))
         try:
@@ -119,10 +122,7 @@ class Workers:
                     self._pool.submit(_nothing).result()  # forks, before a progress bar has its thread
                 stop.now()
             except BrokenProcessPool:
-                raise FedscapeError(
-                    "the worker processes could not start: a script that measures needs `if __name__ == '__main__':` "
-                    "where processes are spawned, or leave out --workers"
-                ) from None
+                raise not_begun("workers") from None
             yield self
         except BaseException:
             for child in set(multiprocessing.active_children()) - before:

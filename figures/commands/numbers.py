@@ -177,7 +177,8 @@ def numbers(
         scale, data, model, seeds, rounds: as its options (``--scale`` and so on).
         choices: what the paper leaves open, by name, as ``--choose`` takes them.
         out: the folder of pictures, whose ``store`` has runs and measurements.
-        device, data_dir, jobs: where and how what is missing is made.
+        device, data_dir, jobs: where and how what is missing is made; a script gives several ``jobs`` below
+            ``if __name__ == "__main__":``, because each process reads it again.
         progress: show progress on stderr.
 
     Returns:
@@ -187,7 +188,8 @@ def numbers(
         where the numbers come from.
 
     Raises:
-        FedscapeError: no such figure, or a name of several; something that it needs cannot be made; xarray is not
+        FedscapeError: no such figure, or a name of several; something that it needs cannot be made, or no process
+            can start; xarray is not
             installed.
     """
     require_xarray()

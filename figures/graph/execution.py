@@ -17,6 +17,7 @@ import torch
 from figures.graph.nodes import Node, runs_of, with_runs
 from figures.graph.store import DIED, Place, Store, Unmade, attempt
 from landscape.errors import FedscapeError
+from landscape.terminal.pools import begin_no_pool_in_a_pool, not_begun
 from landscape.terminal.progress import Progress
 from landscape.terminal.stopping import deaf
 
@@ -70,7 +71,8 @@ def execute(
         ended: called for each node as soon as it is known to be there, or why it will not be.
 
     Raises:
-        FedscapeError: fewer than one job, or several together with Ray; Ray is asked for and not installed or not
+        FedscapeError: fewer than one job, or several together with Ray; no process can start, as where a script asks
+            for several outside of ``if __name__ == "__main__":``; Ray is asked for and not installed or not
             there; a share of a GPU without Ray, which alone deals them out.
     """
     if jobs < 1:
@@ -132,9 +134,11 @@ def _in_processes(nodes: list[Node], store: Store, place: Place, jobs: int) -> F
     once more, alone, and fails if its process dies again."""
     queue = list(reversed(nodes))
     suspects: list[Node] = []
+    begun: Future[None] | None = None
     while queue:
         in_flight: dict[Future[Unmade | None], Node] = {}
         with _pool(jobs) as pool, _ended_with_us():
+            begun = begun or pool.submit(_nothing)
             try:
                 while queue or in_flight:
                     while queue and len(in_flight) < jobs:
@@ -144,6 +148,8 @@ def _in_processes(nodes: list[Node], store: Store, place: Place, jobs: int) -> F
                         unmade = future.result()
                         yield in_flight.pop(future), unmade
             except BrokenProcessPool:
+                if begun.exception() is not None:
+                    raise not_begun("jobs") from None
                 suspects += in_flight.values()
     for node in suspects:
         with _pool(1) as pool, _ended_with_us():
@@ -159,6 +165,7 @@ def _pool(jobs: int) -> ProcessPoolExecutor:
 
     They are forked from a server that has loaded the libraries once, which takes seconds.
     """
+    begin_no_pool_in_a_pool()
     threads = max(1, (os.cpu_count() or 1) // jobs)
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["figures.graph.kinds", "trainers.runs"])
@@ -175,6 +182,10 @@ def _ended_with_us() -> Iterator[None]:
         for child in set(multiprocessing.active_children()) - before:
             child.kill()  # they do not hear SIGTERM
         raise
+
+
+def _nothing() -> None:
+    pass
 
 
 def _begin(threads: int) -> None:

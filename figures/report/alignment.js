@@ -58,7 +58,7 @@ function drawMeans() {
   if (byId("means").hidden) return;
   const subjects = withAlignment(), labels = named(subjects);
   const title = local.titles.get(local.quantity);
-  const one = subjects.every((s) => s.alignment.rounds.length === 1), most = narrow() ? 15 : 40;
+  const one = subjects.every((s) => s.alignment.rounds.length === 1);
   const traces = subjects.flatMap((s, k) => {
     const found = s.alignment.rounds.map((r) => [r.round, r.means[local.quantity]]).filter(([, m]) => m && m.value !== null);
     const values = found.map(([, m]) => m.value), errors = { type: "data", array: found.map(([, m]) => errorOf(m)), thickness: 2, width: 5 };
@@ -74,9 +74,10 @@ function drawMeans() {
   const height = one ? Math.max(190, 90 + subjects.length * (subjects.length > 12 ? 22 : 34)) : 400;
   byId("means").style.height = `${height}px`;
   const axes = one
-    ? { xaxis: axis(folded(title), { range: padded(traces) }), yaxis: rowAxis(subjects.map((s) => short(s.label, most))), margin: { l: 20, r: 15, t: 10, b: 50 } }
+    ? { xaxis: axis(folded(title), { range: padded(traces) }), yaxis: rowAxis(subjects.map((s) => s.label)), margin: { l: 20, r: 15, t: 10, b: 50 } }
     : { xaxis: axis("communication round"), yaxis: axis(folded(title, 36)) };
   Plotly.react("means", traces, layout({ ...axes, height, hovermode: "closest" }), OPTIONS);
+  tellNames("means", one ? subjects.map((s) => s.label) : []);
 }
 
 function drawPairs() {

@@ -43,13 +43,19 @@ function folded(text, most = narrow() ? 34 : Infinity) {
 // Black does not show on a dark page.
 const inked = (subject) => (colour(subject) === "#000000" ? variable("--ink") : colour(subject));
 
+// As a legend names a group: on a narrow screen, which would cut it, with what tells it from the others.
+function groupName(group) {
+  const { label } = page.groups[group];
+  return plain(narrow() && !paper ? shortened([...new Set(page.groups.map((g) => g.label))], 34).get(label) : label);
+}
+
 // The legend names each group once.
 function named(subjects) {
   const seen = new Set();
   return subjects.map((s) => {
     const first = !seen.has(s.group);
     seen.add(s.group);
-    return { name: plain(page.groups[s.group].label), legendgroup: String(s.group), showlegend: first };
+    return { name: groupName(s.group), legendgroup: String(s.group), showlegend: first };
   });
 }
 
@@ -98,7 +104,7 @@ function drawCurves() {
       const points = s.curves.round.map((x, i) => [x, s.curves[curve][i]]).filter(([, y]) => y !== null);
       traces.push({
         x: points.map(([x]) => x), y: points.map(([, y]) => scale * y), mode: "lines", legendgroup: String(group),
-        name: plain(mine.length > 1 ? s.label : page.groups[group].label), showlegend: mine.length === 1,
+        name: mine.length > 1 ? plain(s.label) : groupName(group), showlegend: mine.length === 1,
         opacity: mine.length > 1 ? 0.35 : 1, line: { ...line, width: mine.length > 1 ? 1 : 2 },
       });
     }
@@ -108,7 +114,7 @@ function drawCurves() {
       const whole = [...means].filter(([, ys]) => ys.length === mine.length && ys.every((y) => y !== null)).sort((a, b) => a[0] - b[0]);
       traces.push({
         x: whole.map(([x]) => x), y: whole.map(([, ys]) => (scale * ys.reduce((a, b) => a + b)) / ys.length), mode: "lines",
-        legendgroup: String(group), name: `${plain(page.groups[group].label)}, mean of ${mine.length}`, line: { ...line, width: 3 },
+        legendgroup: String(group), name: `${groupName(group)}, mean of ${mine.length}`, line: { ...line, width: 3 },
       });
     }
   }

@@ -6,7 +6,6 @@ const OF_CLIENTS = {
 };
 const clients = { quantity: "lambda_max", arranged: "models", chosen: null, hovered: null };
 const withClients = () => visible().filter((s) => s.clients);
-const short = (text, most) => plain(text.length > most ? `${text.slice(0, most - 1)}…` : text);
 
 // Why a panel shows nothing of a model, or of all.
 function absent(id, panel, left) {
@@ -104,11 +103,11 @@ function drawClients() {
   const rows = subjects.length * (subjects.length > 12 ? 24 : 40);
   const height = byModel ? Math.max(190, 90 + rows) : 400;
   plot.style.height = `${height}px`;
-  const most = narrow() ? 15 : 40;
   const more = byModel
-    ? { xaxis: ruler, yaxis: rowAxis(subjects.map((s) => short(s.label, most))), margin: { l: 20, r: 15, t: 10, b: 50 } }
+    ? { xaxis: ruler, yaxis: rowAxis(subjects.map((s) => s.label)), margin: { l: 20, r: 15, t: 10, b: 50 } }
     : { xaxis: axis(folded("effective number of labels of the client")), yaxis: ruler };
   Plotly.react(plot, traces, layout({ ...more, height, hovermode: "closest" }), OPTIONS);
+  tellNames("clients", byModel ? subjects.map((s) => s.label) : []);
   if (!plot.dataset.linked) {
     plot.dataset.linked = "yes";
     plot.on("plotly_hover", ({ points: [point] }) => { if (point.customdata) { clients.hovered = point.customdata; follow(); } });
@@ -116,10 +115,6 @@ function drawClients() {
   }
   byId("clients-told").textContent = byModel ? `Dots: clients. Box: the middle half of them, with the median. Thick mark: over ${subjects.length ? subjects[0].spectrum.data : "all samples"} together.` : "Each dot is a client under a model.";
   follow();
-}
-
-function rowAxis(names) {
-  return axis("", { tickvals: names.map((_, row) => row), ticktext: names, range: [names.length - 0.45, -0.55], zeroline: false, fixedrange: true, tickfont: { size: 12 } });
 }
 
 // A line through one client under every model; clients of another partition are other clients.

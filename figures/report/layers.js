@@ -15,7 +15,6 @@ function drawLayers() {
   const names = [...sizes.keys()], labels = named(subjects);
   const groups = [...new Set(subjects.map((s) => s.group))], step = Math.min(0.16, 0.7 / Math.max(groups.length, 1));
   const every = subjects.flatMap((s) => [...s.layers.lambda_max, s.scores.lambda_1]).filter((v) => v !== null);
-  const most = narrow() ? 14 : 44;
   const traces = subjects.map((s, k) => {
     const off = (groups.indexOf(s.group) - (groups.length - 1) / 2) * step;
     const told = s.layers.names.map((name, i) => `${plain(s.label)}, ${plain(name || "the model")} (${s.layers.parameters[i].toLocaleString("en")} parameters): ` +
@@ -30,13 +29,14 @@ function drawLayers() {
       },
     };
   });
-  const rows = [...names.map((name) => `${short(name || "the model", most)}${narrow() ? "" : ` · ${sizes.get(name).toLocaleString("en")} parameters`}`), "<b>whole model</b>"];
-  const height = 110 + rows.length * (rows.length > 25 ? 20 : 32);
+  const rows = names.map((name) => name || "the model"), more = (row) => (narrow() ? "" : ` · ${sizes.get(names[row]).toLocaleString("en")} parameters`);
+  const height = 110 + (rows.length + 1) * (rows.length > 24 ? 20 : 32);
   byId("layers").style.height = `${height}px`;
   Plotly.react("layers", traces, layout({
-    xaxis: rulerOf(every, folded("λ_max of the layer's block of the Hessian")), yaxis: rowAxis(rows), height, hovermode: "closest", margin: { l: 20, r: 15, t: 15, b: 50 },
+    xaxis: rulerOf(every, folded("λ_max of the layer's block of the Hessian")), yaxis: rowAxis(rows, more, ["<b>whole model</b>"]), height, hovermode: "closest", margin: { l: 20, r: 15, t: 15, b: 50 },
     shapes: [{ type: "line", xref: "paper", x0: 0, x1: 1, y0: names.length - 0.5, y1: names.length - 0.5, line: { color: variable("--rule"), width: 1 } }],
   }), OPTIONS);
+  tellNames("layers", rows);
 }
 
 function layersCsv() {

@@ -15,7 +15,8 @@ from analysis.surface.plots.page import plotly_script
 
 _HERE = Path(__file__).parent
 _PARTS = (
-    "numbers.js", "table.js", "charts.js", "surfaces.js", "clients.js", "layers.js", "alignment.js", "page.js",
+    "numbers.js", "rows.js", "table.js", "charts.js", "surfaces.js", "clients.js", "layers.js", "alignment.js",
+    "page.js",
 )  # fmt: skip
 
 

@@ -59,7 +59,7 @@ class Operations:
         return self.regulariser / self.forward
 
 
-def count_operations(model: nn.Module, input_shape: Sequence[int], layers: Sequence[str] = ("*",)) -> Operations:
+def count_operations(model: nn.Module, input_shape: Sequence[int], layers: Sequence[str] | str = ("*",)) -> Operations:
     """Count the multiplications of one image's forward pass.
 
     Convolutions and matrix products are counted as they run, by :class:`torch.utils.flop_counter.FlopCounterMode` (half
@@ -109,7 +109,7 @@ def count_operations(model: nn.Module, input_shape: Sequence[int], layers: Seque
 
 
 def _forward(
-    model: nn.Module, image: Tensor, layers: Sequence[str]
+    model: nn.Module, image: Tensor, layers: Sequence[str] | str
 ) -> tuple[dict[str, int], dict[str, int], dict[str, int]]:
     """Operations by module, units by activation, and each layer's place in the order in which they ran."""
     ran: dict[str, int] = {}

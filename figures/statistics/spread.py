@@ -16,6 +16,7 @@ import numpy as np
 
 from figures.statistics.smoothing import hann
 from landscape import FedscapeError
+from landscape.several import several
 from trainers.runs.records import RecordedRun
 from trainers.tables.spread import Spread
 
@@ -136,7 +137,7 @@ class SeedCurve:
 
 
 def curve_over_seeds(
-    runs: Sequence[RecordedRun],
+    runs: Sequence[RecordedRun] | RecordedRun,
     metric: str = "test_accuracy",
     *,
     smoothing: int = 1,
@@ -146,7 +147,7 @@ def curve_over_seeds(
     """The mean curve over the runs of several seeds, with a band around it.
 
     Args:
-        runs: of one configuration.
+        runs: of one configuration, one or several.
         metric: which.
         smoothing: length of the Hann window by which each run's curve is smoothed before the mean is taken
             (:func:`figures.statistics.smoothing.hann`), in evaluations; 1: none.
@@ -156,6 +157,7 @@ def curve_over_seeds(
     Raises:
         FedscapeError: there are no runs, or no round that all of them evaluated.
     """
+    runs = several(runs)
     if not runs:
         raise FedscapeError("there is no run to take a curve from: give one or more")
     curves = [metric_curve(run, metric, until) for run in runs]

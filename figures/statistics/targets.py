@@ -13,6 +13,7 @@ from numpy.typing import ArrayLike
 from figures.statistics.smoothing import hann, running_mean
 from figures.statistics.spread import metric_curve
 from landscape import FedscapeError
+from landscape.several import several
 from trainers.runs.records import RecordedRun
 
 
@@ -116,7 +117,7 @@ def first_round(rounds: Sequence[int], values: ArrayLike, target: float) -> int 
 
 
 def to_target(
-    runs: Sequence[RecordedRun],
+    runs: Sequence[RecordedRun] | RecordedRun,
     target: float,
     *,
     metric: str = "test_accuracy",
@@ -126,7 +127,7 @@ def to_target(
     """Rounds, traffic and time of each run until the target.
 
     Args:
-        runs: of one configuration, a seed each.
+        runs: of one configuration, a seed each; one or several.
         target: as a share, such as 0.5.
         metric: of which the larger is the better.
         smoothing: of which curve.
@@ -135,6 +136,7 @@ def to_target(
     Raises:
         FedscapeError: there are no runs, the target is not between 0 and 1, or a run has no such metric.
     """
+    runs = several(runs)
     if not runs:
         raise FedscapeError("there is no run that could reach a target: give one or more")
     if not 0 < target <= 1:

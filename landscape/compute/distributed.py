@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import sys
 from collections.abc import Iterator
@@ -184,9 +185,27 @@ def joined(device: str | torch.device = "auto") -> Iterator[torch.device]:
     place = start_from_environment(device)
     try:
         yield place
+        if not before:
+            _part()
     finally:
         if not before and dist.is_available() and dist.is_initialized():
             dist.destroy_process_group()
+
+
+_groups = itertools.count()
+"""How many groups this process has been part of, which torchrun's ranks have in common."""
+
+
+def _part() -> None:
+    """Wait until all ranks are done with the group, as far as they are within :data:`PATIENCE`.
+
+    The first to close its connections would end those ranks' last sums that have not yet seen their results arrive.
+    """
+    rank, world = rank_and_world()
+    if world > 1 and (store := _torchrun_store()) is not None:
+        group = next(_groups)
+        store.set(f"done/{group}/{rank}", "")
+        _received(store, [f"done/{group}/{other}" for other in range(world)], PATIENCE)
 
 
 def start_from_environment(device: str | torch.device = "auto") -> torch.device:

@@ -24,6 +24,17 @@ class TestDigits:
             for part, images in ((digits.train, mine[~chosen]), (digits.test, mine[chosen])):
                 assert np.array_equal(part.inputs[part.targets == label, 0].numpy(), images)
 
+    def test_every_call_gives_images_of_its_own(self):
+        """scikit-learn's file is read once: what is written into one data set must not show in the next."""
+        for part in ("train", "test"):
+            first = load_dataset("digits").split(part)
+            images, targets = first.inputs.clone(), first.targets.clone()
+            first.inputs.fill_(7)
+            first.targets.fill_(7)
+            again = load_dataset("digits").split(part)
+            assert torch.equal(again.inputs, images)
+            assert torch.equal(again.targets, targets)
+
     def test_normalisation_is_that_of_the_training_images_on_both_parts(self):
         digits = load_dataset("digits")
         x = normalised(digits)

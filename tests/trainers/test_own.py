@@ -1,6 +1,8 @@
 """An algorithm of the user's own by ``package.module:Class``: its options, its record, its errors."""
 
 import json
+import os
+import subprocess
 import sys
 from pathlib import Path
 
@@ -9,8 +11,10 @@ import torch
 
 from landscape import Checkpoint, FedscapeError, Landscape
 from landscape.terminal.command import run
-from trainers import FedAvg, Settings, train
+from tests.conftest import REPOSITORY
+from trainers import Algorithm, FedAvg, Settings, train
 from trainers.__main__ import main, read
+from trainers.own import own_running
 from trainers.runs import read_runs
 from trainers.tables import report
 
@@ -72,6 +76,47 @@ class Filed(Algorithm):
 
 number = 3
 '''
+FAILING = '''
+from dataclasses import dataclass
+
+import numpy as np
+
+import helping
+from trainers import Algorithm
+
+
+@dataclass(frozen=True)
+class Failing(Algorithm):
+    """Fails where it is told to."""
+
+    at: str = "nowhere"
+    """where"""
+
+    def __post_init__(self):
+        if self.at == "init":
+            {}["key"]  # line 19
+
+    def server_state(self, w):
+        if self.at == "server_state":
+            np.linalg.inv(np.zeros((2, 2)))  # line 23
+        return {}
+
+    def direction(self, w, gradient, client, server, round):
+        if self.at == "direction":
+            return client.nothing  # line 28
+        if self.at == "helper":
+            helping.fail()
+        if self.at == "none":
+            return None
+        if self.at == "one":
+            return gradient(w)[:1]
+        return gradient(w)
+
+    def server_step(self, server, mean, round):
+        if self.at == "server_step":
+            server.w = server.w + mean.delta[:3]  # line 39
+        super().server_step(server, mean, round)
+'''
 SHORT = "--clients 4 --per-round 2 --local-steps 1 --device cpu --quiet"
 
 
@@ -82,12 +127,14 @@ def here(tmp_path, monkeypatch):
     (tmp_path / "my_work" / "mine.py").write_text(MINE, encoding="utf-8")
     (tmp_path / "broken.py").write_text("1 / 0\n", encoding="utf-8")
     (tmp_path / "lacking.py").write_text("import nothing_of_this_name\n", encoding="utf-8")
+    (tmp_path / "failing.py").write_text(FAILING, encoding="utf-8")
+    (tmp_path / "helping.py").write_text("def fail():\n    raise ValueError('two\\nlines')\n", encoding="utf-8")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [path for path in sys.path if path and Path(path).resolve() != tmp_path.resolve()])
     before = set(sys.modules)
     yield tmp_path
     for name in set(sys.modules) - before:
-        if name.split(".")[0] in ("my_work", "broken", "lacking"):
+        if name.split(".")[0] in ("my_work", "broken", "lacking", "failing", "helping"):
             del sys.modules[name]
 
 
@@ -144,7 +191,10 @@ def test_its_checkpoint_is_opened_without_its_code(here):
             "there is no module nowhere for the algorithm nowhere:SignSGD: it must be in this folder, ",
         ),
         ("my_work.other:SignSGD", "there is no module my_work.other for the algorithm my_work.other:SignSGD"),
-        ("broken:SignSGD", "importing broken for the algorithm broken:SignSGD fails: ZeroDivisionError: division by"),
+        (
+            "broken:SignSGD",
+            "SignSGD fails: ZeroDivisionError: division by zero (broken.py, line 1)",
+        ),
         ("lacking:X", "importing lacking for the algorithm lacking:X fails: No module named 'nothing_of_this_name'"),
         ("my_work.mine:SignSDG", "my_work.mine has no SignSDG: its algorithms are SignSGD, Needy, Bare"),
         (
@@ -171,6 +221,69 @@ def test_what_is_no_algorithm_is_one_sentence(line, sentence, here, capsys):
     assert sentence in error
     assert error.count("\n") == 1
     assert not Path("run").exists()
+
+
+@pytest.mark.parametrize(
+    ("at", "sentence"),
+    [
+        ("init", "the algorithm 'failing:Failing' fails: KeyError: 'key' (failing.py, line 19)"),
+        ("server_state", "the algorithm 'failing:Failing' fails: LinAlgError: Singular matrix (failing.py, line 23)"),
+        (
+            "direction",
+            "the algorithm 'failing:Failing' fails: AttributeError: 'State' object has no attribute 'nothing' "
+            "(failing.py, line 28)",
+        ),
+        ("helper", "the algorithm 'failing:Failing' fails: ValueError: two (helping.py, line 2)"),
+        ("server_step", " at non-singleton dimension 0 (failing.py, line 39)"),
+        ("none", "the direction that Failing returns is no tensor: None: return one of w's shape, [6570]"),
+        ("one", "the direction that Failing returns is of shape [1]: return one of w's shape, [6570]"),
+    ],
+)
+def test_what_its_code_raises_is_one_sentence_with_its_line(at, sentence, here, capsys):
+    line = f"failing:Failing --at {at} --rounds 1 {SHORT}"
+    assert run(lambda: main([*line.split(), "--out", "run"])) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("error: the ")
+    assert error.endswith(f"{sentence}\n")
+    assert error.count("\n") == 1
+
+
+def test_an_error_that_is_not_its_own_stays_one_with_all_its_lines(here, monkeypatch):
+    """Such as a mistake of ours, or a disk that is full; and what PyTorch says of memory is told elsewhere."""
+
+    def full(*arguments, **more):
+        raise OSError("no space left on device")
+
+    monkeypatch.setattr("trainers.__main__.train", full)
+    with pytest.raises(OSError, match="no space left"):
+        main([*f"failing:Failing --rounds 1 {SHORT}".split(), "--out", "run"])
+    for error in (torch.OutOfMemoryError("out of memory"), MemoryError(), FedscapeError("a sentence")):
+        with pytest.raises(type(error)) as raised, own_running(_Raising):
+            _Raising.now(error)
+        assert raised.value is error
+    with (
+        pytest.raises(FedscapeError, match=rf"{__name__}:_Raising' fails: OSError: full") as told,
+        own_running(_Raising),
+    ):
+        _Raising.now(OSError("full"))
+    assert isinstance(told.value.__cause__, OSError)  # with its traceback
+
+
+class _Raising(Algorithm):
+    @staticmethod
+    def now(error):
+        raise error
+
+
+@pytest.mark.slow
+def test_what_its_code_raises_on_several_ranks_is_told_once(here):
+    line = f"failing:Failing --at direction --rounds 1 --ranks 2 {SHORT} --out run"
+    environment = {**os.environ, "PYTHONPATH": str(REPOSITORY)}
+    command = [sys.executable, "-m", "trainers", *line.split()]
+    ended = subprocess.run(command, env=environment, capture_output=True, text=True)
+    assert ended.returncode == 2
+    assert ended.stderr.count("AttributeError: 'State' object has no attribute 'nothing' (failing.py, line 28)") == 1
+    assert "Traceback" not in ended.stderr
 
 
 def test_a_hyper_parameter_that_no_file_can_hold_is_refused(here, capsys):

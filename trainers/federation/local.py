@@ -100,6 +100,9 @@ def local_step(
     the correction's proximal term is not clipped.  ``fused`` steps of plain SGD go over the vectors half as often, and
     are equal to rounding.
 
+    Raises:
+        FedscapeError: the algorithm's direction is no tensor of w's shape.
+
     Example:
         >>> import torch
         >>> from trainers import FedAvg, Round, State
@@ -109,6 +112,12 @@ def local_step(
         tensor([1.5000])
     """
     direction, rate = algorithm.direction(w, gradient, client, server, round), round.lr * round.share
+    if getattr(direction, "shape", None) != w.shape:  # PyTorch would broadcast it
+        shape = f"of shape {list(direction.shape)}" if isinstance(direction, Tensor) else f"no tensor: {direction!r}"
+        raise FedscapeError(
+            f"the direction that {type(algorithm).__name__} returns is {shape}: "
+            f"return one of w's shape, {list(w.shape)}"
+        )
     if clip and linear:
         pull = algorithm.pull(client) * w
         direction = clipped(direction - pull, clip, clip_eps) + pull

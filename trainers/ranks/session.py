@@ -20,7 +20,7 @@ from landscape.compute.distributed import (
     may_tell,
     rank_and_world,
 )
-from landscape.errors import FedscapeError
+from landscape.errors import FedscapeError, said_by
 from landscape.terminal.stopping import EXIT_INTERRUPTED, StoppedError
 from trainers.ranks.links import END, FOREVER, GRACE, Link, end_at_once, this_process
 from trainers.ranks.messages import Message, packed
@@ -234,7 +234,7 @@ def _why(error: BaseException) -> dict[str, Any]:
     if isinstance(error, KeyboardInterrupt):
         stopped = error if isinstance(error, StoppedError) else StoppedError(signal.SIGINT)
         return {"why": "stopped", "signal": int(stopped.signal), "hint": stopped.hint, "where": stopped.where}
-    told = str(error) if isinstance(error, FedscapeError) else f"{type(error).__name__}: {error}"
+    told = str(error) if isinstance(error, FedscapeError) else said_by(error)
     return {"why": "failed", "told": told}
 
 

@@ -13,7 +13,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args, get_origin
 
-from landscape.errors import FedscapeError
+from landscape.errors import FedscapeError, said_by
 from landscape.storage.files import json_ready, make_directory, write_json
 from landscape.storage.lock import LockedError, sole_writer
 from landscape.storage.reading import read_json
@@ -253,5 +253,5 @@ class RunStore:
 
 
 def told(error: BaseException) -> str:
-    """An error in one sentence: our own as it is, another with its kind."""
-    return str(error) if isinstance(error, FedscapeError) else f"{type(error).__name__}: {error}"
+    """An error in one sentence: our own as it is, another with its kind and the line of the user's own code."""
+    return str(error) if isinstance(error, FedscapeError) else said_by(error)

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from landscape.errors import FedscapeError
+from landscape.several import several
 from landscape.storage.display import Shown
 from landscape.storage.reading import read_json
 from landscape.storage.style import PictureStyle, StyleName
@@ -175,8 +176,8 @@ class RecordedRun(Shown):
         return json.dumps([self.config["algorithm"], parts, settings], sort_keys=True)
 
 
-def read_runs(paths: Iterable[str | Path]) -> list[RecordedRun]:
-    """Read run directories.
+def read_runs(paths: Iterable[str | Path] | str | Path) -> list[RecordedRun]:
+    """Read run directories, one or several.
 
     Raises:
         FedscapeError: a path is no run directory, or a file in it is damaged.
@@ -188,11 +189,12 @@ def read_runs(paths: Iterable[str | Path]) -> list[RecordedRun]:
         >>> settings = Settings(rounds=2, clients=4, per_round=2, local_steps=1, device="cpu")
         >>> with tempfile.TemporaryDirectory() as folder:
         ...     _ = train(FedASAM(rho=0.7), settings, out=folder)
-        ...     (run,) = read_runs([folder])
+        ...     (run,) = read_runs(folder)
         >>> run.algorithm, run.status, run.rounds, run.megabytes("bytes_up") == run.megabytes("bytes_down")
         ('fedasam', 'finished', 2, True)
     """
-    return [_read(Path(path)) for path in paths]
+    given: list[str | Path] = several(paths)
+    return [_read(Path(path)) for path in given]
 
 
 def _read(path: Path) -> RecordedRun:

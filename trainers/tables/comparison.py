@@ -7,6 +7,7 @@ import statistics
 from collections.abc import Callable, Mapping, Sequence
 
 from landscape.errors import FedscapeError
+from landscape.several import several
 from landscape.terminal.table import Table
 from trainers.runs.protocol import PROTOCOL, differences
 from trainers.runs.records import RecordedRun
@@ -16,7 +17,7 @@ Cell = str | float | None
 _DEVIATION = " ±"
 
 
-def report(runs: Sequence[RecordedRun], targets: Sequence[float] = (), *, group: bool = False) -> Table:
+def report(runs: Sequence[RecordedRun] | RecordedRun, targets: Sequence[float] = (), *, group: bool = False) -> Table:
     """The comparison table: a row a run, or with ``group`` a row for the runs that differ by their seed only.
 
     Numbers have all digits; an unknown one is ``None``.  A column named ``X ±`` is the standard deviation of
@@ -24,7 +25,7 @@ def report(runs: Sequence[RecordedRun], targets: Sequence[float] = (), *, group:
     not reached are ``>R`` after R rounds.
 
     Args:
-        runs: as :func:`read_runs` gives them.
+        runs: as :func:`read_runs` gives them, or one.
         targets: test accuracies, as shares, for rounds and traffic to the first round that reaches them.
         group: mean and deviation over the runs of one configuration that did not diverge.
 
@@ -42,6 +43,7 @@ def report(runs: Sequence[RecordedRun], targets: Sequence[float] = (), *, group:
         ----  ---------  --------  ------  ----------  ------  --------------
         mine     fedavg  finished       2          75      75               2
     """
+    runs = several(runs)
     if not runs:
         raise FedscapeError("give at least one run directory")
     for target in targets:
@@ -57,14 +59,17 @@ def report(runs: Sequence[RecordedRun], targets: Sequence[float] = (), *, group:
     return Table(("run", "algorithm", "status", *columns), tuple(rows))
 
 
-def warnings(runs: Sequence[RecordedRun], groups: Mapping[str, Sequence[RecordedRun]] | None = None) -> list[str]:
+def warnings(
+    runs: Sequence[RecordedRun] | RecordedRun, groups: Mapping[str, Sequence[RecordedRun]] | None = None
+) -> list[str]:
     """Where runs differ in objective, evaluated model or the work of a round, and which have rounds that two processes
     wrote, a sentence each.
 
     Args:
-        runs: all of them.
+        runs: all of them, or one.
         groups: runs that differ by their seed only, by a label that is told in place of each run's name.
     """
+    runs = several(runs)
     named = list(zip(_names(runs), runs, strict=True))
     twice = [
         f"{name} had {run.repeated} rounds twice, as two processes had resumed it at once: the last of each is read"

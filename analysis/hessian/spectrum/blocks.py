@@ -68,12 +68,12 @@ class Block(Multiplying):
         return self._operator.matmat(whole)[self._part]
 
 
-def coordinates(landscape: Landscape, patterns: Sequence[str]) -> Tensor:
+def coordinates(landscape: Landscape, patterns: Sequence[str] | str) -> Tensor:
     """The coordinates of the parameters that match some pattern, ascending, [b].
 
     Args:
         landscape: of those parameters.
-        patterns: globs over parameters' names; one that matches a layer or a module chooses all beneath it
+        patterns: globs over parameters' names, or one; one that matches a layer or a module chooses all beneath it
             (:func:`landscape.name_patterns.matches`).  A tied parameter has each of its names.
 
     Raises:
@@ -84,7 +84,7 @@ def coordinates(landscape: Landscape, patterns: Sequence[str]) -> Tensor:
     return torch.cat([torch.arange(entry.start, entry.stop) for entry in entries if entry.name in names])
 
 
-def block_of(landscape: Landscape, patterns: Sequence[str], w: Tensor | None = None) -> Landscape:
+def block_of(landscape: Landscape, patterns: Sequence[str] | str, w: Tensor | None = None) -> Landscape:
     """The loss as a function of the parameters that match some pattern, the others held at a point.
 
     Its Hessian, Gauss-Newton and Fisher matrices are the principal blocks of the landscape's, for fewer operations:
@@ -105,13 +105,13 @@ def block_of(landscape: Landscape, patterns: Sequence[str], w: Tensor | None = N
         >>> from landscape import Landscape
         >>> line = torch.nn.Linear(2, 1)
         >>> bowl = Landscape(line, (torch.eye(2), torch.ones(2, 1)), torch.nn.functional.mse_loss, device="cpu")
-        >>> Hessian(block_of(bowl, ["bias"])) @ torch.ones(1)
+        >>> Hessian(block_of(bowl, "bias")) @ torch.ones(1)
         tensor([2.])
     """
     return landscape.along(_parameters(landscape, patterns), w)
 
 
-def _parameters(landscape: Landscape, patterns: Sequence[str]) -> set[str]:
+def _parameters(landscape: Landscape, patterns: Sequence[str] | str) -> set[str]:
     """The first names of the tensors that match."""
     known = landscape.parameter_names
     return {known[name] for name in matching_names(list(known), patterns, "trainable parameter")}

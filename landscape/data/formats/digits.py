@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -15,11 +16,23 @@ def digits(folder: Path | None = None) -> Dataset:
 
     The split is fixed: every fifth image of each class, in file order, is a test image.
     """
-    from sklearn.datasets import load_digits
-
-    data = load_digits()
-    x, y = data.images.astype(np.uint8)[:, None], data.target.astype(np.int64)
+    x, y = _images()
     test = every_fifth(y)
     return make_dataset(
         "digits", (x[~test], y[~test]), (x[test], y[test]), classes=10, class_names=[str(i) for i in range(10)]
     )
+
+
+@cache
+def _images() -> tuple[np.ndarray, np.ndarray]:
+    """All images, [n, 1, 8, 8] uint8, and their classes; nobody can write into them.
+
+    scikit-learn reads 130 kB of text each time, and every landscape around a model of digits asks for them.
+    """
+    from sklearn.datasets import load_digits
+
+    data = load_digits()
+    x, y = data.images.astype(np.uint8)[:, None], data.target.astype(np.int64)
+    for array in (x, y):
+        array.flags.writeable = False
+    return x, y

@@ -2,6 +2,9 @@
 
 import csv
 import json
+import os
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -13,6 +16,7 @@ from figures.labels.files import lines
 from figures.recipes import PAPERS, chosen
 from landscape import FedscapeError
 from landscape.terminal.command import run
+from tests.conftest import REPOSITORY
 
 xarray = pytest.importorskip("xarray")
 ITEM = "fedsmoo/F5"
@@ -100,6 +104,27 @@ def test_names_of_several_and_what_cannot_be_made_are_told(tmp_path, capsys):
     said = capsys.readouterr()
     assert "failed: fedsmoo/F2: " in said.err
     assert "no-such-file.npz" in said.err
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("guarded", [False, True])
+def test_a_script_that_asks_for_processes_is_told_to_do_so_below_its_guard(guarded, tmp_path):
+    """Each process reads the script again: outside of the guard it would ask for processes of its own."""
+    call = f"print(dict(numbers({ITEM!r}, jobs=2)).keys())"
+    guard = 'if __name__ == "__main__":\n    ' if guarded else ""
+    (tmp_path / "script.py").write_text(f"from figures import numbers\n{guard}{call}\n")
+    environment = {**os.environ, "PYTHONPATH": str(REPOSITORY)}
+    command = [sys.executable, "script.py"]
+    ended = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
+    if guarded:
+        assert (ended.returncode, ended.stderr) == (0, "")
+        return
+    assert ended.returncode == 1
+    assert ended.stderr.count("Traceback") == 1  # the processes themselves say nothing
+    assert ended.stderr.endswith(
+        "FedscapeError: the worker processes could not start: each reads the script that asks for them again, so that "
+        "what it does must stand below `if __name__ == '__main__':`; put it there, or leave out jobs\n"
+    )
 
 
 def test_choices_are_told_as_the_command_takes_them(tmp_path, monkeypatch):

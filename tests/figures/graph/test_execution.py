@@ -1,5 +1,6 @@
 """Executions: shared work, failures and what they block, what is made again, processes side by side."""
 
+import re
 import shutil
 
 import pytest
@@ -111,7 +112,9 @@ def test_what_failed_is_tried_again(tmp_path, monkeypatch):
         raise OSError("no space left")
 
     monkeypatch.setitem(KINDS, "hessian", type(kind)(1, "json", broken, kind.read))
-    assert execute([node], store, CPU).failed == {node: "OSError: no space left"}
+    ((failed, reason),) = execute([node], store, CPU).failed.items()
+    assert failed == node
+    assert re.fullmatch(r"OSError: no space left \(test_execution\.py, line \d+\)", reason)  # as of a user's own code
     monkeypatch.undo()
     outcome = execute([node], store, CPU)
     assert (outcome.made, outcome.failed) == (1, {})

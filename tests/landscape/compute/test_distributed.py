@@ -17,15 +17,12 @@ from landscape import FedscapeError, Landscape, Samples
 from landscape.compute.devices import resolve_device
 from landscape.compute.distributed import joined, rank_and_world, report_once, start_from_environment, sum_over_ranks
 from landscape.terminal.command import run
-from tests.processes import as_rank, free_port, run_ranks, start_process
+from tests.processes import PATIENCE, as_rank, free_port, group_of, run_ranks, start_process
 
 OWN = "each rank's own size"
 """As where one rank's memory runs out."""
 CASES = {"uneven": (17, 4), "one micro-batch": (5, 256), "an empty portion": (2, 1), "one sample": (1, 3), OWN: (17, 4)}
 """Samples and micro-batch size; with three ranks, two of them leave ranks without samples."""
-
-PATIENCE = timedelta(seconds=600)
-"""Of tests for what must come: a loaded machine may take minutes over it."""
 
 
 def landscape(samples: int, batch_size: int) -> Landscape:
@@ -96,11 +93,10 @@ def count_sums(function: Landscape) -> dict[str, int]:
 def work(rank: int, world: int, folder: str) -> None:
     """One rank: measure every case and leave the results in the folder."""
     torch.set_num_threads(1)
-    dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=world, timeout=PATIENCE)
-    assert rank_and_world() == (rank, world)
-    results = {name: measure(landscape(n, size + (name == OWN) * rank)) for name, (n, size) in CASES.items()}
-    torch.save((results, count_sums(landscape(17, 4))), f"{folder}/{rank}.pt")
-    dist.destroy_process_group()
+    with group_of(rank, world, f"{folder}/store"):
+        assert rank_and_world() == (rank, world)
+        results = {name: measure(landscape(n, size + (name == OWN) * rank)) for name, (n, size) in CASES.items()}
+        torch.save((results, count_sums(landscape(17, 4))), f"{folder}/{rank}.pt")
 
 
 @pytest.fixture(
@@ -124,18 +120,17 @@ def test_any_number_of_ranks_gives_what_one_process_gives(ranks, case):
 
 def refuse(rank: int, world: int, folder: str) -> None:
     """One rank: leave what is said of losses that are no means, by ranks with two samples, one or none."""
-    dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=world, timeout=PATIENCE)
     said = []
-    for samples in (17, 2):
-        function = landscape(samples, 256)
-        function.loss = torch.nn.CrossEntropyLoss(reduction="sum")
-        for ask in (function.value, function.gradient, lambda f=function: f.hvp(None, f.weights)):
-            try:
-                ask()
-            except FedscapeError as error:
-                said.append(str(error))
-    torch.save(said, f"{folder}/{rank}.pt")
-    dist.destroy_process_group()
+    with group_of(rank, world, f"{folder}/store"):
+        for samples in (17, 2):
+            function = landscape(samples, 256)
+            function.loss = torch.nn.CrossEntropyLoss(reduction="sum")
+            for ask in (function.value, function.gradient, lambda f=function: f.hvp(None, f.weights)):
+                try:
+                    ask()
+                except FedscapeError as error:
+                    said.append(str(error))
+        torch.save(said, f"{folder}/{rank}.pt")
 
 
 def test_all_ranks_refuse_alike_and_none_waits(tmp_path):

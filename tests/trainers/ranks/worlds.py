@@ -3,14 +3,13 @@
 import gc
 import json
 import multiprocessing
-from datetime import timedelta
 from pathlib import Path
 
 import torch
 import torch.distributed as dist
 from torch import nn
 
-from tests.processes import run_ranks
+from tests.processes import group_of, run_ranks
 from trainers import Settings, train
 from trainers.ranks import Ranks
 
@@ -65,21 +64,14 @@ def train_all(cases, folder, world, **more):
 def _train_all(rank, world, cases, folder, more):
     multiprocessing.current_process().daemon = False
     torch.set_num_threads(1)
-    enter(rank, world, folder / "meeting")
     gc.disable()
-    for name, case in cases.items():
-        ended = run(case, folder / name, **more)
-        assert ended.status == "finished"
-        assert ended.metrics == json_lines(folder / name / "metrics.jsonl")
-    # Each would keep the connections and threads of its run until the next collection.
-    assert not [found for found in gc.get_objects() if type(found) is Ranks]
-    dist.barrier()
-    dist.destroy_process_group()
-
-
-def enter(rank, world, file):
-    store = dist.FileStore(str(file), world)
-    dist.init_process_group("gloo", store=store, rank=rank, world_size=world, timeout=timedelta(minutes=10))
+    with group_of(rank, world, folder / "meeting"):
+        for name, case in cases.items():
+            ended = run(case, folder / name, **more)
+            assert ended.status == "finished"
+            assert ended.metrics == json_lines(folder / name / "metrics.jsonl")
+        # Each would keep the connections and threads of its run until the next collection.
+        assert not [found for found in gc.get_objects() if type(found) is Ranks]
 
 
 def json_lines(file):
