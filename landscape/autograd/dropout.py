@@ -12,9 +12,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
-from torch.utils._python_dispatch import TorchDispatchMode
 
-from landscape.compute.graphs import by_chance, named_arguments
+from landscape.compute.graphs import Watching, by_chance, named_arguments
 
 _WHOLE_CHANNELS = (F.dropout1d, F.dropout2d, F.dropout3d, F.feature_alpha_dropout)
 _ALPHA = (F.alpha_dropout, F.feature_alpha_dropout)
@@ -47,7 +46,7 @@ Plan = tuple[Draw, ...]
 """What a forward pass draws, in order."""
 
 
-class _Watch(TorchDispatchMode):
+class _Watch(Watching):
     """Notes what is drawn inside."""
 
     def __init__(self) -> None:

@@ -206,7 +206,18 @@ class NotCapturable(Exception):
     """Work does what a CUDA graph cannot hold; the message says what, in half a sentence."""
 
 
-class OnlyCapturable(TorchDispatchMode):
+class Watching(TorchDispatchMode):
+    """A dispatch mode that does not load PyTorch's compiler: nothing is compiled inside, and it takes two seconds.
+
+    Loaded within a function it would also keep that function's callers and all they hold, in a cycle of PyTorch's.
+    """
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False
+
+
+class OnlyCapturable(Watching):
     """Inside, work that a CUDA graph cannot hold raises :class:`NotCapturable`, on any device.
 
     That is: a value that Python waits for (``.item()``, ``bool``, ``nonzero``), a result whose shape depends on values,

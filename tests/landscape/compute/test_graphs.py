@@ -12,6 +12,7 @@ from landscape import FedscapeError
 from landscape.compute import graphs
 from landscape.compute.devices import on_device
 from landscape.compute.graphs import Again, CudaGraph, NotCapturable, OnlyCapturable, captured
+from tests.processes import python, run_process
 from tests.tape import Tape
 
 X = torch.tensor([[1.0, -2.0], [3.0, 4.0]])
@@ -209,3 +210,22 @@ def test_nothing_is_collected_while_a_graph_is_recorded(told, on):
 def test_a_copy_to_the_device_itself_is_none():
     x = torch.ones(2)
     assert on_device(x, torch.device("cpu")) is x
+
+
+UNCOMPILED = """
+import sys
+import torch
+from landscape.autograd.dropout import plan_of
+from landscape.compute.graphs import OnlyCapturable
+
+before = "torch._dynamo" in sys.modules
+with OnlyCapturable():
+    torch.ones(2) + 1
+plan_of(lambda: torch.nn.functional.dropout(torch.ones(2)))
+print(before, "torch._dynamo" in sys.modules)
+"""
+
+
+def test_watching_loads_no_compiler():
+    """It takes two seconds, at the start of every training of several clients at once."""
+    assert run_process(python, UNCOMPILED) == (0, "False False\n")
