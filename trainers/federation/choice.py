@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from landscape.autograd.flat import FlatModule
 from landscape.autograd.stacked import StackedModule
-from landscape.compute.cost import EXAMPLES, sample_cost
+from landscape.compute.cost import EXAMPLES, sample_cost, threads_for
 from landscape.data.samples import Samples
 from landscape.partitions.partition import Partition
 from trainers.algorithm import Algorithm
@@ -130,4 +130,5 @@ def _against(
         return "a step is all arithmetic"
     if model.space.dimension + moved >= MOST_PARAMETERS[kind]:
         return "rows of so many parameters do not stay in the caches"
-    return refusal(StackedModule(model), data, algorithm, local)
+    with threads_for(cost.flops * batch):  # the trial is as small as the steps
+        return refusal(StackedModule(model), data, algorithm, local)
