@@ -163,8 +163,8 @@ class StackedModule:
         """Whether the outputs for the first ``count`` of the inputs ([n, ...]) are the same without the others.
 
         Where they are not, as with BatchNorm, or a mean over the samples, a short batch must not be filled up.  Tried
-        at the module's parameters and a little off them: some may begin at 0 and hide what they multiply.  Where it
-        cannot be tried, it is taken not to be so.
+        at the module's parameters, and a little off them with smaller inputs: some may begin at 0 and hide what they
+        multiply, and a softmax of large numbers hides the others.  Where it cannot be tried, it is taken not to be so.
         """
         if self._chain is not None or self._convolutions is not None:
             return True
@@ -177,7 +177,7 @@ class StackedModule:
                 return False
             # Nothing is dropped: what is would hide its part.
             kept = [[torch.ones(2, *draw.shape, dtype=draw.dtype) for draw in plan] for plan in plans]
-            both = torch.stack([inputs, inputs])
+            both = torch.stack([inputs, 0.1 * inputs if inputs.is_floating_point() else inputs])
             alone = self.run(twice, both[:, :count], noise=kept[0]).outputs
             whole = self.run(twice, both, noise=kept[1]).outputs[..., :count]
         except Exception as error:  # the user's code runs in it; what it raises for such a batch is told where it comes

@@ -353,7 +353,8 @@ class BatchedExecutor(SequentialExecutor):
             some = torch.arange(count, device=self._data.device)
             inputs = draw(self._data, some, self._local, torch.Generator(), self._model.dtype).inputs
             if self._adversary is not None:
-                inputs = self._adversary.move(inputs, adversary_state(self._adversary, self._model, self._data))
+                moved = self._adversary.move(inputs, adversary_state(self._adversary, self._model, self._data))
+                inputs = moved.requires_grad_()  # as they do in a step: GroupNorm keeps their memory format only then
             self._plans[count] = self._stacked.plan(inputs)
         return self._plans[count]
 

@@ -101,7 +101,9 @@ class RowsBatch:
             pull = divergence_slope(here.outputs, there, temperature, axis=1)  # outputs are [S, classes, n]
             return numbers.flatten(), here.gradient(torch.where(counted, pull, 0.0) / numbers)
 
-        return self._by_size(computed, torch.stack([w, reference]))[1]
+        slopes = self._by_size(computed, torch.stack([w, reference]))[1]
+        # Where a point lies in memory decides its rounding, of which a unit vector would make a whole step.
+        return torch.where((w == reference).all(dim=-1, keepdim=True), 0.0, slopes)
 
     def _by_size(self, computed: Computed, points: Tensor) -> tuple[Tensor, Tensor]:
         """What is computed at each client's points ([P, S, d]), a number [S] and a gradient [S, d].

@@ -182,6 +182,11 @@ def test_random_numbers_for_batches_of_some_sizes_only_are_told_in_a_sentence():
         ours.step()
 
 
+def colours() -> Samples:
+    grey = images()
+    return Samples(grey.inputs.double().expand(-1, 3, -1, -1).contiguous(), grey.targets, grey.mean, grey.std)
+
+
 GROUPNORMS = {
     "first": lambda: [nn.GroupNorm(1, 3), nn.Conv2d(3, 2, 1)],
     "of one pixel": lambda: [nn.AdaptiveAvgPool2d(1), nn.GroupNorm(1, 3), nn.Conv2d(3, 2, 1)],
@@ -196,6 +201,21 @@ def test_groupnorm_of_the_inputs_ends_no_process(name, parts):
     torch.manual_seed(3)
     pixels = 1 if name == "of one pixel" else 16
     net = nn.Sequential(*GROUPNORMS[name](), nn.Flatten(), nn.Linear(2 * pixels, 3)).double()
-    grey = images()
-    data = Samples(grey.inputs.double().expand(-1, 3, -1, -1).contiguous(), grey.targets, grey.mean, grey.std)
-    require_equal(*both(FedAvg(), parts, module=net, data=data, rounds=1))
+    require_equal(*both(FedAvg(), parts, module=net, data=colours(), rounds=1))
+
+
+def test_dropout_behind_groupnorm_of_moved_images_drops_what_it_drops_alone():
+    """GroupNorm keeps their memory format, in the order of which dropout draws, where their slopes are asked for."""
+    torch.manual_seed(3)
+    net = nn.Sequential(nn.GroupNorm(3, 3, affine=False), nn.Dropout(0.3), nn.Flatten(), nn.Linear(48, 3)).double()
+    parts = Parts(adversary=Affine(0.1, 0.5, "channel"))
+    require_equal(*both(FedAvg(), parts, module=net, data=colours(), rounds=1))
+
+
+def test_sol_takes_no_step_uphill_from_the_model_received():
+    """Rounding at equal points, made a unit vector, was a step of length ρ."""
+    torch.manual_seed(0)
+    wide = Samples(torch.randn(12, 18, dtype=torch.float64), torch.arange(12) % 3)
+    split, net = Partition((np.arange(12),)), nn.Linear(18, 3).double()
+    changes = {"data": wide, "split": split, "clients": 1, "per_round": 1, "local_epochs": 1, "batch_size": 16}
+    require_equal(*both(FedAvg(), Parts(ascent=SOL(1.0)), module=net, rounds=3, lr=0.1, **changes))
