@@ -118,7 +118,7 @@ def alike(plans: Sequence[Plan], counts: Sequence[int]) -> bool:
 
 
 def drawn(plans: Sequence[Plan], generators: Sequence[torch.Generator]) -> list[Tensor]:
-    """The draws of S models' passes in rows, [S, ...] each, 0 behind those of fewer samples.
+    """The draws of S models' passes in rows, [S, ...] each; those of the first sample behind those of fewer samples.
 
     Args:
         plans: of each model, all alike (:func:`alike`).
@@ -134,7 +134,7 @@ def drawn(plans: Sequence[Plan], generators: Sequence[torch.Generator]) -> list[
                  [0., 0., 0.]],
         <BLANKLINE>
                 [[1., 1., 1.],
-                 [0., 0., 0.]]])
+                 [1., 1., 1.]]])
     """
     found: list[Tensor] = []
     for draws in zip(*plans, strict=True):
@@ -147,12 +147,13 @@ def drawn(plans: Sequence[Plan], generators: Sequence[torch.Generator]) -> list[
             part = tensor = rows[row]
             if tensor.shape != draw.shape:
                 part = tensor[: draw.shape[0]]
-                tensor[draw.shape[0] :] = 0
             if part.stride() == draw.strides:
                 part.bernoulli_(draw.keep, generator=generator)
             else:
                 alone = torch.empty_strided(draw.shape, draw.strides, dtype=draw.dtype)
                 part.copy_(alone.bernoulli_(draw.keep, generator=generator))
+            if part is not tensor:
+                tensor[draw.shape[0] :] = part[:1]
     return found
 
 

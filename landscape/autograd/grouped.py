@@ -47,7 +47,7 @@ class GroupedConvolutions:
         flat = False
         for name, layer in in_order(module) or []:
             own = [f"{name}.{parameter}" for parameter, _ in layer.named_parameters(recurse=False)]
-            made = _in_rows(layer) if flat else _of_images(layer)
+            made = _in_rows(layer) if flat else _of_images(layer, first=not any(places))
             if type(layer) is nn.Flatten and not flat and (layer.start_dim, layer.end_dim) == (1, -1):
                 flat = True
             elif made is None or not set(own) <= found.keys() or (not images and getattr(layer, "inplace", False)):
@@ -78,11 +78,11 @@ class GroupedConvolutions:
         return x.mT
 
 
-def _of_images(layer: nn.Module) -> Layer | None:
+def _of_images(layer: nn.Module, *, first: bool) -> Layer | None:
     if type(layer) is nn.Conv2d and layer.padding_mode == "zeros":
         return partial(_convolved, layer)
     if isinstance(layer, nn.GroupNorm) and type(layer) in (nn.GroupNorm, SafeGroupNorm):
-        return partial(_normalised, layer)
+        return partial(_normalised, layer, first)
     if type(layer) in _BY_NUMBER or (type(layer) in _BY_CHANNEL and not getattr(layer, "return_indices", False)):
         return lambda x, own, noise: layer(x)
     if isinstance(layer, nn.Dropout | nn.Dropout2d) and type(layer) in (nn.Dropout, nn.Dropout2d):
@@ -116,9 +116,11 @@ def _convolved(layer: nn.Conv2d, x: Tensor, own: list[Tensor], noise: Iterator[T
     return F.conv2d(x, weight, bias, layer.stride, layer.padding, layer.dilation, models * layer.groups)
 
 
-def _normalised(layer: nn.GroupNorm, x: Tensor, own: list[Tensor], noise: Iterator[Tensor]) -> Tensor:
+def _normalised(layer: nn.GroupNorm, first: bool, x: Tensor, own: list[Tensor], noise: Iterator[Tensor]) -> Tensor:
     models = x.shape[1] // layer.num_channels
     weight, bias = (each.flatten() for each in own) if own else (None, None)
+    if first:  # where no slope by x is asked for, PyTorch's backward pass in the channels-last format ends the process
+        x = x.clone(memory_format=torch.contiguous_format)  # of 1 × 1 pixels, contiguous() leaves the strides
     return F.group_norm(x, models * layer.num_groups, weight, bias, layer.eps)
 
 

@@ -114,7 +114,9 @@ class SafeGroupNorm(nn.GroupNorm):
 
     def forward(self, x: Tensor) -> Tensor:
         """[n, C, ...] -> [n, C, ...]."""
-        return super().forward(x if x.requires_grad or not torch.is_grad_enabled() else x.contiguous())
+        if not x.requires_grad and torch.is_grad_enabled():
+            x = x.clone(memory_format=torch.contiguous_format)  # of 1 × 1 pixels, contiguous() would leave the strides
+        return super().forward(x)
 
 
 class TwiceDifferentiableGroupNorm(nn.GroupNorm):

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.func import functional_call, vmap
+from torch.nn import functional as F
+from torch.overrides import TorchFunctionMode
 
 from landscape.activations import MAN
 from landscape.autograd.dense_chain import DenseChain
@@ -133,12 +136,16 @@ class StackedModule:
         """Why several copies cannot be computed at once, in half a sentence; ``None`` where they can.
 
         Two copies are tried on the inputs ([n, ...], two samples or more) in training mode, beside the module itself;
-        where they draw for dropout, one of them with a sample more, and each with draws of its own.
+        where they draw for dropout, one of them with a sample more, and each with draws of its own.  Both outputs and
+        gradients must be the module's.
         """
         before = self._whole.training
-        with torch.no_grad(), BatchStatistics(self._whole).untouched():
+        with torch.enable_grad(), BatchStatistics(self._whole).untouched():
             try:
-                pairs = self._tried(inputs)
+                given = inputs.clone()  # of data that are not normalised, a batch may be a view
+                pairs = self._tried(given)
+                if not torch.equal(given.nan_to_num(), inputs.nan_to_num()):
+                    return "it changes its inputs in place, which the next pass of a step sees"
             except OtherDraws as error:
                 return str(error)
             except Exception as error:  # the user's code runs in it, and vmap has its own kinds of errors
@@ -152,30 +159,76 @@ class StackedModule:
                 self._whole.train(before)
         return None if all(same_outputs(*pair) for pair in pairs) else "vmap computes something else"
 
+    def by_sample(self, inputs: Tensor, count: int) -> bool:
+        """Whether the outputs for the first ``count`` of the inputs ([n, ...]) are the same without the others.
+
+        Where they are not, as with BatchNorm, or a mean over the samples, a short batch must not be filled up.  Tried
+        at the module's parameters, and a little off them with smaller inputs: some may begin at 0 and hide what they
+        multiply, and a softmax of large numbers hides the others.  Where it cannot be tried, it is taken not to be so.
+        """
+        if self._chain is not None or self._convolutions is not None:
+            return True
+        w = self.space.flatten(dict(self._whole.named_parameters()))
+        off = torch.randn(w.shape, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+        twice = torch.stack([w, w + 0.1 * off.to(w)])
+        try:
+            plans = [self.plan(each) for each in (inputs[:count], inputs)]
+            if not alike(plans, [count, len(inputs)]):
+                return False
+            # Nothing is dropped: what is would hide its part.
+            kept = [[torch.ones(2, *draw.shape, dtype=draw.dtype) for draw in plan] for plan in plans]
+            both = torch.stack([inputs, 0.1 * inputs if inputs.is_floating_point() else inputs])
+            alone = self.run(twice, both[:, :count], noise=kept[0]).outputs
+            whole = self.run(twice, both, noise=kept[1]).outputs[..., :count]
+        except Exception as error:  # the user's code runs in it; what it raises for such a batch is told where it comes
+            if memory_ran_out(error):
+                raise
+            return False
+        difference = (whole - alone).abs().max()
+        return bool(difference <= torch.finfo(alone.dtype).eps ** 0.5 * alone.abs().max())
+
     def _tried(self, inputs: Tensor) -> list[tuple[Tensor, Tensor]]:
-        """The outputs of the module alone, and of one of two copies at once, for both copies."""
+        """Outputs and gradients of the module alone, and of one of two copies at once, for both copies."""
         w, statistics = self.space.flatten(dict(self._whole.named_parameters())), BatchStatistics(self._module)
         buffers = {name: torch.stack([b, b]) for name, b in statistics.named(statistics.read()).items()}
         twice = torch.stack([w, w])
         if not self.plan(inputs):
-            found = self.run(twice, torch.stack([inputs, inputs]), buffers).outputs
-            alone = self._whole.train()(inputs)
-            return [(alone, each.mT) for each in found]
+            found = self.run(twice, torch.stack([inputs, inputs]), buffers)
+            return self._beside(found, [(self._whole.train()(inputs), len(inputs))] * 2)
         longer = torch.cat([inputs, inputs[:1]])
         batches, counts = [inputs, longer], [len(inputs), len(longer)]
         plans = [self.plan(batch) for batch in batches]
-        if len(statistics) or not alike(plans, counts):  # those of the same size are computed together then
+        apart = len(statistics) or not alike(plans, counts) or not self.by_sample(longer, len(inputs))
+        if apart:  # those of the same size are computed together then
             batches, counts, plans = [longer, longer], counts[1:] * 2, plans[1:] * 2
         noise = drawn(plans, [torch.Generator().manual_seed(seed) for seed in range(2)])
         given = torch.stack([longer, longer])
-        found = self.run(twice, given, buffers, noise=noise).outputs
-        if not torch.equal(given, torch.stack([longer, longer])):
-            raise OtherDraws("it drops numbers of its inputs in place, which the next pass of a step sees")
-        pairs = []
+        found, alone = self.run(twice, given, buffers, noise=noise), []
         with torch.random.fork_rng([]):
             for seed, (batch, count) in enumerate(zip(batches, counts, strict=True)):
                 torch.default_generator.manual_seed(seed)
-                pairs.append((self._whole.train()(batch), found[seed].mT[:count]))
+                alone.append((self._whole.train()(batch), count))
+        return self._beside(found, alone)
+
+    def _beside(self, found: Pass, alone: Sequence[tuple[Tensor, int]]) -> list[tuple[Tensor, Tensor]]:
+        """Outputs of the module alone for batches of so many samples, and those of the copies; and their gradients."""
+        own = dict(self._whole.named_parameters())
+        parameters = [own[entry.name] for entry in self.space.entries]
+        slopes = torch.zeros_like(found.outputs)
+        pairs = [(outputs, found.outputs[row].mT[:count]) for row, (outputs, count) in enumerate(alone)]
+        if any(one.shape != other.shape for one, other in pairs):
+            return pairs
+        for row, (outputs, count) in enumerate(alone):
+            # Other slopes for each sample and class: of equal ones, a softmax would make 0.
+            numbers = torch.arange(1.0, outputs.numel() + 1, dtype=outputs.dtype, device=outputs.device)
+            slopes[row, :, :count] = numbers.sin().view_as(outputs).mT
+        gradients = found.gradient(slopes)
+        for row, (outputs, count) in enumerate(alone):
+            by = torch.autograd.grad(
+                outputs, parameters, slopes[row, :, :count].mT, allow_unused=True, retain_graph=True
+            )
+            parts = [torch.zeros_like(p) if g is None else g for p, g in zip(parameters, by, strict=True)]
+            pairs.append((torch.cat([part.flatten() for part in parts]), gradients[row]))
         return pairs
 
 
@@ -251,7 +304,25 @@ class _VmapPass(_GraphPass):
             given.require_all_taken()
             return found
 
-        with torch.enable_grad():
+        with torch.enable_grad(), _Embeddings():
             x = inputs.contiguous()
             outputs, *penalty = vmap(dropping)(own, x, list(noise)) if noise else vmap(one)(own, x)
             super().__init__(parameters, outputs.mT, penalty[0] if penalty else None)
+
+
+class _Embeddings(TorchFunctionMode):
+    """Inside, embeddings have no slopes by the vector of their padding, under ``vmap`` too.
+
+    PyTorch's own, mapped by ``vmap``, leave them out for the first model alone.
+    """
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return (_embedded if func is F.embedding else func)(*args, **(kwargs or {}))
+
+
+def _embedded(input: Tensor, weight: Tensor, padding_idx: int | None = None, *others: Any, **named: Any) -> Tensor:
+    found: Tensor = F.embedding(input, weight, None, *others, **named)
+    if padding_idx is None:
+        return found
+    padding = (input == padding_idx % len(weight))[..., None]
+    return torch.where(padding, found.detach(), found)

@@ -31,6 +31,8 @@ from trainers.parts.local_optimizers import begin_round
 
 WIDTH = 64
 """Clients at once at most, unless their number is given: beyond it a step of small networks is all arithmetic."""
+_TRIED = 64
+"""Samples at most on which it is tried whether those of a batch act on each other."""
 
 
 @dataclass
@@ -164,7 +166,8 @@ class BatchedExecutor(SequentialExecutor):
 
     The algorithm's text is the same: its arithmetic is by element and its norms over the last axis.  Clients with fewer
     local steps leave when they have taken them, so that no row waits.  A short mini-batch is filled up with samples of
-    weight 0; where samples of a batch act on each other (BatchNorm, MAN), those of the same size are computed together.
+    weight 0; where samples of a batch act on each other (BatchNorm, MAN, a mean over them), those of the same size are
+    computed together.
     Dropout drops for each client what it would drop alone.
     What a client computes from all of its data is done for one after the other, the start of the steps and the upload
     at once.
@@ -216,7 +219,11 @@ class BatchedExecutor(SequentialExecutor):
         parts = local.parts
         self._drawn_apart = local.augment != "none" or bool(parts.cutout) or parts.mixup
         self._plans: dict[int, Plan] = {}
-        self._drops = len(self._stacked.plan(some)) > 0
+        sizes = {count for held in set(self._held) for count in self._counts(held)}
+        self._drops = any(self._plan(count) for count in {len(some), max(*sizes, len(some))})
+        few, many = min(sizes), min(max(sizes), _TRIED)
+        tried = few < many and not len(self._statistics)
+        self._apart = tried and not self._stacked.by_sample(data.batch(slice(0, many), model.dtype)[0], few)
 
     def work(self, clients: Sequence[int], received: State, store: States, round: Round) -> Iterator[ResultRows]:
         """The results, in the order of ``clients``, in rows of as many as are trained at once."""
@@ -227,7 +234,7 @@ class BatchedExecutor(SequentialExecutor):
             with self._threads(largest), self._local.precision.arithmetic():
                 try:
                     results = self._together(some, received, store, round)
-                except (OtherDraws, ValueError) as error:
+                except (OtherDraws, ValueError, RuntimeError) as error:
                     if (sentence := self._sentence(error, some)) is None:
                         raise
                     raise FedscapeError(sentence) from error
@@ -237,8 +244,12 @@ class BatchedExecutor(SequentialExecutor):
         """What to tell of an error in the work of these clients; ``None``: what it says itself."""
         if isinstance(error, OtherDraws):
             return _not_at_once(str(error))
-        single = len(self._statistics) and any(1 in self._counts(client) for client in clients)
-        return SINGLE if single and not isinstance(error, FedscapeError) else None
+        if "randomness error mode" in str(error):
+            return _not_at_once("the model draws random numbers for mini-batches of some sizes only")
+        if isinstance(error, FedscapeError) or not isinstance(error, ValueError):
+            return None
+        single = any(1 in self._counts(self._held[client]) for client in clients)
+        return SINGLE if single and len(self._statistics) else None
 
     def _together(self, clients: Sequence[int], received: State, store: States, round: Round) -> ResultRows:
         local = self._local
@@ -250,7 +261,7 @@ class BatchedExecutor(SequentialExecutor):
             if crowd.leave(len(drawn.counts)):
                 round = replace(round, steps=_steps(crowd.steps[: len(crowd.w)], crowd.w))
                 seen = self._seen(crowd.state, received)
-            batch = RowsBatch(self._stacked, drawn, local, crowd.statistics)
+            batch = RowsBatch(self._stacked, drawn, local, crowd.statistics, apart=self._apart)
             if self._adversary is not None:
                 batch.move_by(self._adversary, crowd.state)
             here = self._here(round, step)
@@ -272,7 +283,7 @@ class BatchedExecutor(SequentialExecutor):
     def _begun(self, clients: Sequence[int], received: State, store: States, round: Round) -> tuple[Crowd, Round]:
         """Clients before their first step, and the round with their numbers of steps."""
         local, tracked = self._local, len(self._statistics) > 0
-        counts = {client: self._counts(client) for client in clients}
+        counts = {client: self._counts(self._held[client]) for client in clients}
         ordered = sorted(clients, key=lambda client: -len(counts[client]))
         states = []
         for client in ordered:
@@ -297,10 +308,9 @@ class BatchedExecutor(SequentialExecutor):
         start = None if self._start_of(first, received) is None else w
         return Crowd(ordered, [counts[client] for client in ordered], w, state, statistics, start=start), round
 
-    def _counts(self, client: int) -> list[int]:
+    def _counts(self, held: int) -> list[int]:
         local = self._local
-        held, size = self._held[client], local.batch_size
-        return batch_counts(held, size, local.epochs, steps=local.steps, last=local.last_batch)
+        return batch_counts(held, local.batch_size, local.epochs, steps=local.steps, last=local.last_batch)
 
     def _batches_of(self, crowd: Crowd, round: Round) -> Callable[[int], DrawnRows]:
         """What gives the mini-batches of a step; steps are asked for in order."""
@@ -343,7 +353,8 @@ class BatchedExecutor(SequentialExecutor):
             some = torch.arange(count, device=self._data.device)
             inputs = draw(self._data, some, self._local, torch.Generator(), self._model.dtype).inputs
             if self._adversary is not None:
-                inputs = self._adversary.move(inputs, adversary_state(self._adversary, self._model, self._data))
+                moved = self._adversary.move(inputs, adversary_state(self._adversary, self._model, self._data))
+                inputs = moved.requires_grad_()  # as they do in a step: GroupNorm keeps their memory format only then
             self._plans[count] = self._stacked.plan(inputs)
         return self._plans[count]
 

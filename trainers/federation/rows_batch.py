@@ -32,6 +32,7 @@ class RowsBatch:
         drawn: the mini-batches.
         local: what is minimised.
         statistics: BatchNorm's buffers by name, in rows, updated in place.
+        apart: whether samples of a batch act on each other, so that none may be filled up.
 
     Attributes:
         losses: at the first points, without the penalty, [S].
@@ -40,10 +41,16 @@ class RowsBatch:
     """
 
     def __init__(
-        self, module: StackedModule, drawn: DrawnRows, local: LocalWork, statistics: dict[str, Tensor] | None
+        self,
+        module: StackedModule,
+        drawn: DrawnRows,
+        local: LocalWork,
+        statistics: dict[str, Tensor] | None,
+        *,
+        apart: bool = False,
     ) -> None:
         self._module, self._drawn, self._man, self._statistics = module, drawn, local.parts.man, statistics
-        self._apart = statistics is not None or self._man is not None
+        self._apart = apart or statistics is not None or self._man is not None
         self.losses: Tensor | None = None
         self.gradients = 0
         self.slopes: State | None = None
@@ -94,7 +101,9 @@ class RowsBatch:
             pull = divergence_slope(here.outputs, there, temperature, axis=1)  # outputs are [S, classes, n]
             return numbers.flatten(), here.gradient(torch.where(counted, pull, 0.0) / numbers)
 
-        return self._by_size(computed, torch.stack([w, reference]))[1]
+        slopes = self._by_size(computed, torch.stack([w, reference]))[1]
+        # Where a point lies in memory decides its rounding, of which a unit vector would make a whole step.
+        return torch.where((w == reference).all(dim=-1, keepdim=True), 0.0, slopes)
 
     def _by_size(self, computed: Computed, points: Tensor) -> tuple[Tensor, Tensor]:
         """What is computed at each client's points ([P, S, d]), a number [S] and a gradient [S, d].

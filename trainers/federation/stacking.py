@@ -224,5 +224,12 @@ class Supply:
 
 
 def _filled(tensors: Sequence[Tensor]) -> Tensor:
-    """Tensors [n_i, ...] in rows as long as the longest, [S, n, ...], zeros behind."""
-    return torch.nn.utils.rnn.pad_sequence(list(tensors), batch_first=True)
+    """Tensors [n_i, ...] in rows as long as the longest, [S, n, ...], filled up with their first ones.
+
+    Not with zeros, of which a model may make what is not a number.
+    """
+    size = max(map(len, tensors))
+    return torch.stack([
+        each if len(each) == size else torch.cat([each, each[:1].expand(size - len(each), *each.shape[1:])])
+        for each in tensors
+    ])  # fmt: skip

@@ -70,8 +70,6 @@ class SOL(Ascent):
 def _moved(change: Tensor, space: ParameterSpace) -> Tensor:
     """Λ: |change|, in each tensor of parameters divided by its norm along the first axis; [..., d] -> [..., d]."""
     axis = change.dim() - 1
-    parts = [
-        torch.nn.functional.normalize(part.abs(), dim=axis).flatten(axis)
-        for part in space.unflatten(change).values()
-    ]  # fmt: skip
-    return torch.cat(parts, dim=-1)
+    parts = space.unflatten(change.abs()).values()
+    axes = [part[..., None] if part.dim() == axis else part for part in parts]  # a single number has none
+    return torch.cat([torch.nn.functional.normalize(part, dim=axis).flatten(axis) for part in axes], dim=-1)

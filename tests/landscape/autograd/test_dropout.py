@@ -64,13 +64,13 @@ def test_draws_go_on_where_the_generator_is():
             torch.testing.assert_close(net(x), alone)
 
 
-def test_smaller_batches_are_filled_up_with_zeros():
+def test_smaller_batches_are_filled_up_with_the_draws_of_their_first_sample():
     plans = [plan_of(lambda n=n: F.dropout(torch.ones(n, 50), 0.5)) for n in (2, 4)]
     assert alike(plans, (2, 4))
     (both,) = drawn(plans, [torch.Generator().manual_seed(0) for _ in range(2)])
     assert both.shape == (2, 4, 50)
     assert torch.equal(both[0, :2], both[1, :2])
-    assert not both[0, 2:].any()
+    assert torch.equal(both[0, 2:], both[0, :1].expand(2, -1))
     assert both[1, 2:].any()
 
 
