@@ -105,17 +105,39 @@ def _combine(terms: list[tuple[Tensor, Tensor]], constant: Tensor) -> Tensor:
     return out
 
 
+class _Tied(torch.autograd.Function):
+    """x itself, as if it depended on the parameters too: who asks for slopes by them then has that by x computed."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(x: Tensor, *parameters: Tensor) -> Tensor:
+        return x.view_as(x)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, ...], output: Tensor) -> None:
+        ctx.count = len(inputs)
+
+    @staticmethod
+    def backward(ctx: Any, g: Tensor) -> Any:
+        return g, *[None] * (ctx.count - 1)
+
+
 class SafeGroupNorm(nn.GroupNorm):
     """``nn.GroupNorm`` that avoids a crash of PyTorch (2.13).
 
-    On the CPU the backward of ``nn.GroupNorm`` ends the process if a channels-last input needs no gradient, such as
-    images or the outputs of frozen layers.
+    On the CPU the backward of ``nn.GroupNorm`` ends the process if nobody asks for the slope by a channels-last input:
+    of images, of the outputs of frozen layers, or of images that an adversary moves.
     """
 
     def forward(self, x: Tensor) -> Tensor:
         """[n, C, ...] -> [n, C, ...]."""
-        if not x.requires_grad and torch.is_grad_enabled():
+        if not torch.is_grad_enabled():
+            return super().forward(x)
+        if not x.requires_grad:
             x = x.clone(memory_format=torch.contiguous_format)  # of 1 × 1 pixels, contiguous() would leave the strides
+        elif self.affine and x.dim() > 3 and x.device.type == "cpu":
+            x = _Tied.apply(x, self.weight, self.bias)
         return super().forward(x)
 
 

@@ -7,7 +7,8 @@ import torch
 from torch import nn
 
 from landscape.autograd.double_backward import use_fast_double_backward
-from landscape.autograd.groupnorm import TwiceDifferentiableGroupNorm
+from landscape.autograd.groupnorm import SafeGroupNorm, TwiceDifferentiableGroupNorm
+from tests.processes import python, run_process
 
 
 def pair(groups, channels):
@@ -71,3 +72,34 @@ def test_layers_that_are_not_plain_group_norms_are_left_alone():
     before = [type(layer) for layer in net]
     use_fast_double_backward(net)
     assert [type(layer) for layer in net] == before
+
+
+UNASKED = """
+import torch
+from tests.landscape.autograd.test_groupnorm import unasked
+unasked("{kind}")
+print("alive")
+"""
+
+
+def unasked(kind):
+    """Slopes by a layer's own parameters alone, behind an input that depends on others."""
+    plain = nn.GroupNorm(2, 4).double()
+    safe = copy.deepcopy(plain)
+    safe.__class__ = SafeGroupNorm
+    draw = torch.Generator().manual_seed(0)
+    x = torch.randn(5, 4, *{"pixel": (1, 1), "images": (6, 6)}[kind], generator=draw, dtype=torch.float64)
+    scale = torch.randn(4, 1, 1, generator=draw, dtype=torch.float64).requires_grad_()
+    wanted = torch.autograd.grad((plain(x * scale) ** 3).sum(), [*plain.parameters(), scale])
+    last = x.contiguous(memory_format=torch.channels_last)
+    if kind == "pixel":
+        last = x.as_strided(x.shape, (4, 1, 4, 4))
+    for asked in (slice(0, 2), slice(0, 1), slice(1, 2), slice(0, 3), slice(2, 3)):
+        loss = (safe(last * scale) ** 3).sum()
+        found = torch.autograd.grad(loss, [*safe.parameters(), scale][asked])
+        torch.testing.assert_close(found, wanted[asked], rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("kind", ["images", "pixel"])
+def test_slopes_by_the_parameters_alone_do_not_end_the_process(kind):
+    assert run_process(python, UNASKED.format(kind=kind)) == (0, "alive\n")
