@@ -11,8 +11,8 @@ import pytest
 pytestmark = pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="needs Linux's /proc")
 
 MB = 2**20
-SLACK = 8 * MB
-"""Memory that the allocator keeps, and LAPACK's workspace."""
+SLACK = 12 * MB
+"""Memory that the allocator keeps, and LAPACK's workspace: 8.3 MB were seen; a vector more of the largest net is 8."""
 
 _COMMON = """
 import json, sys
