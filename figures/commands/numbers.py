@@ -189,8 +189,7 @@ def numbers(
 
     Raises:
         FedscapeError: no such figure, or a name of several; something that it needs cannot be made, or no process
-            can start; xarray is not
-            installed.
+            can start; xarray is not installed.
     """
     require_xarray()
     given = tuple(f"{name}={_word(value)}" for name, value in (choices or {}).items())
