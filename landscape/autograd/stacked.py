@@ -14,7 +14,7 @@ from torch.overrides import TorchFunctionMode
 from landscape.activations import MAN
 from landscape.autograd.dense_chain import DenseChain
 from landscape.autograd.dropout import Given, OtherDraws, Plan, alike, drawn, plan_of
-from landscape.autograd.flat import FlatModule
+from landscape.autograd.flat import FlatModule, join
 from landscape.autograd.grouped import GroupedConvolutions
 from landscape.autograd.memory_format import ChannelsLastFallback, plain_copy, same_outputs
 from landscape.batchnorm import BatchStatistics
@@ -77,7 +77,7 @@ class StackedModule:
 
     def __init__(self, flat: FlatModule) -> None:
         # Without the hook that looks at the memory format, which vmap does not know: inputs are contiguous here.
-        self._module, self._whole = plain_copy(flat.module).train(), flat.module
+        self._module, self._flat = plain_copy(flat.module).train(), flat
         self.space, self.dtype = flat.space, flat.dtype
         self._chain = DenseChain.of(self._module, self.space)
         self._convolutions = GroupedConvolutions.of(self._module, self.space)
@@ -139,8 +139,8 @@ class StackedModule:
         where they draw for dropout, one of them with a sample more, and each with draws of its own.  Both outputs and
         gradients must be the module's.
         """
-        before = self._whole.training
-        with torch.enable_grad(), BatchStatistics(self._whole).untouched():
+        before = self._flat.module.training
+        with torch.enable_grad(), BatchStatistics(self._flat.module).untouched():
             try:
                 given = inputs.clone()  # of data that are not normalised, a batch may be a view
                 pairs = self._tried(given)
@@ -156,7 +156,7 @@ class StackedModule:
                 told = str(error).splitlines()[0][:120] if str(error) else type(error).__name__
                 return f"vmap cannot run it ({told})"
             finally:
-                self._whole.train(before)
+                self._flat.module.train(before)
         return None if all(same_outputs(*pair) for pair in pairs) else "vmap computes something else"
 
     def by_sample(self, inputs: Tensor, count: int) -> bool:
@@ -168,7 +168,7 @@ class StackedModule:
         """
         if self._chain is not None or self._convolutions is not None:
             return True
-        w = self.space.flatten(dict(self._whole.named_parameters()))
+        w = self.space.flatten(dict(self._flat.module.named_parameters()))
         off = torch.randn(w.shape, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
         twice = torch.stack([w, w + 0.1 * off.to(w)])
         try:
@@ -189,12 +189,12 @@ class StackedModule:
 
     def _tried(self, inputs: Tensor) -> list[tuple[Tensor, Tensor]]:
         """Outputs and gradients of the module alone, and of one of two copies at once, for both copies."""
-        w, statistics = self.space.flatten(dict(self._whole.named_parameters())), BatchStatistics(self._module)
+        w, statistics = self.space.flatten(dict(self._flat.module.named_parameters())), BatchStatistics(self._module)
         buffers = {name: torch.stack([b, b]) for name, b in statistics.named(statistics.read()).items()}
         twice = torch.stack([w, w])
         if not self.plan(inputs):
             found = self.run(twice, torch.stack([inputs, inputs]), buffers)
-            return self._beside(found, [(self._whole.train()(inputs), len(inputs))] * 2)
+            return self._beside(found, [(self._flat.module.train()(inputs), len(inputs))] * 2)
         longer = torch.cat([inputs, inputs[:1]])
         batches, counts = [inputs, longer], [len(inputs), len(longer)]
         plans = [self.plan(batch) for batch in batches]
@@ -207,13 +207,11 @@ class StackedModule:
         with torch.random.fork_rng([]):
             for seed, (batch, count) in enumerate(zip(batches, counts, strict=True)):
                 torch.default_generator.manual_seed(seed)
-                alone.append((self._whole.train()(batch), count))
+                alone.append((self._flat.module.train()(batch), count))
         return self._beside(found, alone)
 
     def _beside(self, found: Pass, alone: Sequence[tuple[Tensor, int]]) -> list[tuple[Tensor, Tensor]]:
         """Outputs of the module alone for batches of so many samples, and those of the copies; and their gradients."""
-        own = dict(self._whole.named_parameters())
-        parameters = [own[entry.name] for entry in self.space.entries]
         slopes = torch.zeros_like(found.outputs)
         pairs = [(outputs, found.outputs[row].mT[:count]) for row, (outputs, count) in enumerate(alone)]
         if any(one.shape != other.shape for one, other in pairs):
@@ -224,11 +222,8 @@ class StackedModule:
             slopes[row, :, :count] = numbers.sin().view_as(outputs).mT
         gradients = found.gradient(slopes)
         for row, (outputs, count) in enumerate(alone):
-            by = torch.autograd.grad(
-                outputs, parameters, slopes[row, :, :count].mT, allow_unused=True, retain_graph=True
-            )
-            parts = [torch.zeros_like(p) if g is None else g for p, g in zip(parameters, by, strict=True)]
-            pairs.append((torch.cat([part.flatten() for part in parts]), gradients[row]))
+            alone_by = self._flat.gradients(outputs, slopes[row, :, :count].mT, keep=True)
+            pairs.append((join(alone_by), gradients[row]))
         return pairs
 
 

@@ -72,16 +72,16 @@ def choose(model: FlatModule, data: Samples, algorithm: Algorithm, local: LocalW
     Raises:
         FedscapeError: several clients at once, or CUDA graphs, are asked for, and cannot be.
     """
-    moved = _moved(model, data, algorithm, local)
-    width = settings.clients_at_once or _width(model, settings, moved)
     if settings.executor == "sequential":
         return Choice("sequential", 1, "as asked for")
-    if settings.executor == "batched":
-        require_at_once(StackedModule(model), data, algorithm, local)
-        return Choice("batched", width, "as asked for")
     if settings.executor == "graphs":
         require_recorded(model, data, algorithm, local)
         return Choice("graphs", 1, "as asked for")
+    moved = _moved(model, data, algorithm, local)
+    width = settings.clients_at_once or _width(model, settings, moved)
+    if settings.executor == "batched":
+        require_at_once(StackedModule(model), data, algorithm, local)
+        return Choice("batched", width, "as asked for")
     reason = _against(model, data, algorithm, local, width, moved)
     return Choice("batched", width, "a step is small") if reason is None else Choice("sequential", 1, reason)
 
@@ -105,9 +105,9 @@ def executor(
 def _moved(model: FlatModule, data: Samples, algorithm: Algorithm, local: LocalWork) -> int:
     """Numbers that a client keeps for an adversary of its inputs."""
     adversary = local.parts.adversary or algorithm.adversary
-    return (
-        0 if adversary is None else sum(kept.numel() for kept in vars(adversary_state(adversary, model, data)).values())
-    )
+    if adversary is None:
+        return 0
+    return sum(kept.numel() for kept in adversary_state(adversary, model, data).tensors().values())
 
 
 def _width(model: FlatModule, settings: Settings, moved: int) -> int:

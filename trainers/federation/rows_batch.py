@@ -11,7 +11,7 @@ from torch.func import vmap
 
 from landscape.autograd.cross_entropy import cross_entropies
 from landscape.autograd.stacked import StackedModule
-from landscape.compute.devices import on_device
+from landscape.compute.devices import memory_ran_out, on_device
 from landscape.compute.regions import marked
 from landscape.errors import FedscapeError
 from trainers.federation.local import LocalWork, divergence_slope
@@ -67,9 +67,9 @@ class RowsBatch:
         try:
             with torch.enable_grad():
                 moved = vmap(lambda x, own: adversary.move(x, State.of(own)))(self._drawn.inputs, seen)
-        except torch.OutOfMemoryError:
-            raise
         except RuntimeError as error:
+            if memory_ran_out(error):
+                raise
             told = str(error).splitlines()[0][:120]
             raise FedscapeError(
                 f"the adversary cannot move the inputs of several clients at once ({told}); give --executor sequential"
